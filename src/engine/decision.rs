@@ -1,0 +1,674 @@
+//! Facts worth telling an operator (S1). Metric, span, log line, event, API and journal all derive from these.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::input::{End, Outcome};
+use crate::wire::mcp::Revision;
+
+/// One recorded decision. Its `Display` is the log line's text.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decision {
+    /// The state changed.
+    State(State),
+    /// An attempt begins.
+    Dialing {
+        /// Its number.
+        attempt: u64,
+    },
+    /// The handshake completed; the transport serves. Not "recovered" (S2).
+    Adopted {
+        /// The attempt that made it.
+        attempt: u64,
+        /// The revision that both speak.
+        revision: Revision,
+        /// It advertises MCPL.
+        mcpl: bool,
+        /// From the dial on.
+        took: Duration,
+    },
+    /// An attempt failed before its handshake completed.
+    AttemptFailed {
+        /// Its number.
+        attempt: u64,
+        /// The closed reason; never `Adopted`.
+        outcome: Outcome,
+        /// For people, with the stderr tail, without secrets.
+        why: String,
+        /// R1's count after it.
+        failed_attempts: u64,
+    },
+    /// A connection ended.
+    Ended {
+        /// The attempt that made it.
+        attempt: u64,
+        /// How.
+        end: End,
+        /// It had lived as long as the threshold.
+        lasted: bool,
+        /// From the completed handshake on.
+        lived: Duration,
+        /// R1's count after it.
+        failed_attempts: u64,
+    },
+    /// A connection that ended before it lasted is reported as the failure of its attempt (R4).
+    ShortEnd {
+        /// The attempt that made it.
+        attempt: u64,
+        /// R7's text, with the stderr tail, without secrets.
+        why: String,
+        /// R1's count.
+        failed_attempts: u64,
+    },
+    /// The next attempt waits.
+    Waiting {
+        /// The next attempt's number.
+        attempt: u64,
+        /// How long.
+        wait: Duration,
+    },
+    /// A policy exchange settled (P).
+    Settled {
+        /// How.
+        outcome: Exchange,
+        /// How many capabilities are granted now.
+        granted: usize,
+        /// From the Request on.
+        took: Duration,
+        /// What an operator should know of it; may be empty.
+        note: String,
+    },
+    /// A connection has lasted; the count is 0 (R5).
+    Lasted {
+        /// From the completed handshake on.
+        lived: Duration,
+    },
+    /// An episode opened (S3). Its text is S6's.
+    Down {
+        /// The attempt whose failure opened it.
+        attempt: u64,
+        /// Why.
+        why: String,
+        /// It advertised MCPL when it last served, or is configured for it.
+        mcpl: bool,
+    },
+    /// An episode ended (S4). Its text is S6's.
+    Clear {
+        /// How.
+        cause: ClearCause,
+        /// Failed attempts since the count last started afresh, before it did.
+        failed_attempts: u64,
+        /// How long it was open.
+        down_for: Duration,
+        /// As in `Down`.
+        mcpl: bool,
+    },
+    /// Retries stopped (R10).
+    Halted {
+        /// The attempt that made the connection; 1 where that had lasted.
+        attempt: u64,
+        /// Why.
+        why: String,
+    },
+    /// Its configuration cannot be used (R9).
+    Refused {
+        /// What is wrong and what to write instead.
+        problem: String,
+    },
+    /// A message was read or written.
+    Carried {
+        /// Which way.
+        direction: Direction,
+        /// What it is.
+        class: Class,
+    },
+    /// A message was dropped.
+    Dropped {
+        /// Why.
+        reason: DropReason,
+        /// Its method; empty for a response.
+        method: String,
+        /// How many messages of that kind, when several go at once.
+        count: u64,
+    },
+    /// A request was answered with an error of the gateway's own.
+    RefusedMessage {
+        /// The JSON-RPC code.
+        code: i64,
+        /// Its method.
+        method: String,
+    },
+    /// A boundary kept world messages (G5).
+    Kept {
+        /// How many are kept now.
+        messages: u64,
+    },
+    /// A flush admitted what waited.
+    Flushed {
+        /// From which queue.
+        queue: Queue,
+        /// How many.
+        messages: u64,
+    },
+    /// A plane's last hold was lifted.
+    HoldLifted {
+        /// Which.
+        hold: Hold,
+        /// For how long it held.
+        held_for: Duration,
+    },
+    /// A forwarded request of a host was answered, or ended without an answer.
+    Called {
+        /// Its method.
+        method: String,
+        /// From its receipt on.
+        took: Duration,
+        /// Its error: `tool` for `isError`, a JSON-RPC code, `lost`, `timeout`, `not_sent`; `None` where it succeeded.
+        error: Option<String>,
+    },
+    /// A host's session opened.
+    HostAttached,
+    /// A host's first policy is settled, so it serves (P1).
+    HostServes {
+        /// It sent no `featureSets/update` in time.
+        unasked: bool,
+    },
+    /// A host's session ended.
+    HostDetached,
+    /// The operator's pause began or ended (G3).
+    Paused(bool),
+    /// Stdout carried lines that are no JSON-RPC, at most once a minute.
+    Noise {
+        /// How many since the last report.
+        lines: u64,
+        /// The first of them, escaped, at most 200 characters.
+        sample: String,
+    },
+    /// A line on the child's stderr.
+    Stderr(String),
+    /// An answer came too late for its call, and carries state (A5, G7).
+    Orphaned {
+        /// The call's method, where it is known.
+        method: String,
+    },
+    /// A peer broke a rule in a way that an operator should know; nothing was lost.
+    Reported(String),
+}
+
+/// The label of `tidegate_server_state`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Dialing, or waiting for `initialize` to be answered.
+    Connecting,
+    /// Adopted; its policy exchange runs.
+    Negotiating,
+    /// Adopted and settled.
+    Open,
+    /// Between attempts.
+    Waiting,
+    /// Its credential is refused; retried slowly.
+    Auth,
+    /// Stopped for good by a permanent failure.
+    Halted,
+    /// Its configuration is unusable.
+    Refused,
+    /// `enabled: false`, or not started yet.
+    #[default]
+    Disabled,
+    /// Ended as asked, with reconnect off.
+    Ended,
+}
+
+impl State {
+    /// Every state, for metrics that exist from the start.
+    pub const ALL: [Self; 9] = [
+        Self::Connecting,
+        Self::Negotiating,
+        Self::Open,
+        Self::Waiting,
+        Self::Auth,
+        Self::Halted,
+        Self::Refused,
+        Self::Disabled,
+        Self::Ended,
+    ];
+
+    /// The metric's label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Negotiating => "negotiating",
+            Self::Open => "open",
+            Self::Waiting => "waiting",
+            Self::Auth => "auth",
+            Self::Halted => "halted",
+            Self::Refused => "refused",
+            Self::Disabled => "disabled",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// How a policy exchange settled. The label of `tidegate_server_exchanges_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Exchange {
+    /// Accepted whole.
+    Granted,
+    /// Accepted, with features unavailable.
+    Degraded,
+    /// Refused by the server.
+    Refused,
+    /// An error answer, or a malformed receipt.
+    Error,
+    /// No answer in time.
+    Timeout,
+    /// Its transport closed first.
+    Closed,
+}
+
+impl Exchange {
+    /// Every outcome, for metrics that exist from the start.
+    pub const ALL: [Self; 6] = [
+        Self::Granted,
+        Self::Degraded,
+        Self::Refused,
+        Self::Error,
+        Self::Timeout,
+        Self::Closed,
+    ];
+
+    /// The metric's label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Degraded => "degraded",
+            Self::Refused => "refused",
+            Self::Error => "error",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// How an episode ended (S4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClearCause {
+    /// A connection lasted: it lived this long.
+    Lasted(Duration),
+    /// The server was removed.
+    Removed,
+    /// The server was disabled.
+    Disabled,
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the server to us.
+    FromServer,
+    /// From us to the server.
+    ToServer,
+}
+
+impl Direction {
+    /// Both, for metrics that exist from the start.
+    pub const ALL: [Self; 2] = [Self::FromServer, Self::ToServer];
+
+    /// The metric's label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::FromServer => "from_server",
+            Self::ToServer => "to_server",
+        }
+    }
+}
+
+/// What a message is, as a metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Wants an answer.
+    Request,
+    /// Wants none.
+    Notification,
+    /// Is one.
+    Response,
+}
+
+impl Class {
+    /// All, for metrics that exist from the start.
+    pub const ALL: [Self; 3] = [Self::Request, Self::Notification, Self::Response];
+
+    /// The metric's label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Notification => "notification",
+            Self::Response => "response",
+        }
+    }
+}
+
+/// Which queue was flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Queue {
+    /// Held on the serving transport.
+    Held,
+    /// Kept across a boundary.
+    Kept,
+}
+
+impl Queue {
+    /// Both, for metrics that exist from the start.
+    pub const ALL: [Self; 2] = [Self::Held, Self::Kept];
+
+    /// The metric's label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Kept => "kept",
+        }
+    }
+}
+
+/// A named reason for a plane to be closed (G3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hold {
+    /// This epoch's exchange has not settled.
+    Policy,
+    /// No host serves.
+    NoHost,
+    /// The lists are being read again.
+    ListRefresh,
+    /// The operator paused the server.
+    Pause,
+}
+
+impl Hold {
+    /// All, for metrics that exist from the start.
+    pub const ALL: [Self; 4] = [Self::Policy, Self::NoHost, Self::ListRefresh, Self::Pause];
+
+    /// The metric's label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::NoHost => "no-host",
+            Self::ListRefresh => "list-refresh",
+            Self::Pause => "pause",
+        }
+    }
+}
+
+/// Why a message was dropped: the closed set of `tidegate_server_messages_dropped_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DropReason {
+    /// It spoke for a process that is gone (G5).
+    Boundary,
+    /// It was read after its transport's loss and speaks for a process that is gone (G7).
+    Late,
+    /// Its connection was closed for good, so no grant will come (G5).
+    ClosedForGood,
+    /// Past the bound of held notifications (G4).
+    HeldFull,
+    /// Past the bound of kept messages (G6).
+    KeptFull,
+    /// Kept longer than `keptMaxAgeMs` (G6).
+    KeptTooOld,
+    /// Its channel was never registered again (G9).
+    ChannelGone,
+    /// A notification without its capability (G11).
+    NotGranted,
+    /// A cancel, progress, chunk or response whose request is not live (A2, A7).
+    Unmatched,
+    /// An answer that came after its call had timed out or been cancelled (A5).
+    LateAnswer,
+    /// Cancelled by its sender while it was held (G4).
+    Cancelled,
+    /// A host's notification while the server was away (G15).
+    ServerAway,
+    /// Not a message of the protocol, or a removed method's notification.
+    Unreadable,
+    /// Nobody who is attached wants it.
+    NoReceiver,
+    /// The server's outbound queue was full.
+    Unsent,
+}
+
+impl DropReason {
+    /// All, for metrics that exist from the start.
+    pub const ALL: [Self; 15] = [
+        Self::Boundary,
+        Self::Late,
+        Self::ClosedForGood,
+        Self::HeldFull,
+        Self::KeptFull,
+        Self::KeptTooOld,
+        Self::ChannelGone,
+        Self::NotGranted,
+        Self::Unmatched,
+        Self::LateAnswer,
+        Self::Cancelled,
+        Self::ServerAway,
+        Self::Unreadable,
+        Self::NoReceiver,
+        Self::Unsent,
+    ];
+
+    /// The metric's label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Boundary => "boundary",
+            Self::Late => "late",
+            Self::ClosedForGood => "closed_for_good",
+            Self::HeldFull => "held_full",
+            Self::KeptFull => "kept_full",
+            Self::KeptTooOld => "kept_too_old",
+            Self::ChannelGone => "channel_gone",
+            Self::NotGranted => "not_granted",
+            Self::Unmatched => "unmatched",
+            Self::LateAnswer => "late_answer",
+            Self::Cancelled => "cancelled",
+            Self::ServerAway => "server_away",
+            Self::Unreadable => "unreadable",
+            Self::NoReceiver => "no_receiver",
+            Self::Unsent => "unsent",
+        }
+    }
+}
+
+impl Decision {
+    /// A short name in kebab case, the `kind` of the event stream and the log line.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::State(_) => "state",
+            Self::Dialing { .. } => "dialing",
+            Self::Adopted { .. } => "adopted",
+            Self::AttemptFailed { .. } => "attempt-failed",
+            Self::Ended { .. } => "ended",
+            Self::ShortEnd { .. } => "short-end",
+            Self::Waiting { .. } => "waiting",
+            Self::Settled { .. } => "settled",
+            Self::Lasted { .. } => "lasted",
+            Self::Down { .. } => "down",
+            Self::Clear { .. } => "clear",
+            Self::Halted { .. } => "halted",
+            Self::Refused { .. } => "refused",
+            Self::Carried { .. } => "carried",
+            Self::Dropped { .. } => "dropped",
+            Self::RefusedMessage { .. } => "refused-message",
+            Self::Kept { .. } => "kept",
+            Self::Flushed { .. } => "flushed",
+            Self::HoldLifted { .. } => "hold-lifted",
+            Self::Called { .. } => "called",
+            Self::HostAttached => "host-attached",
+            Self::HostServes { .. } => "host-serves",
+            Self::HostDetached => "host-detached",
+            Self::Paused(_) => "paused",
+            Self::Noise { .. } => "noise",
+            Self::Stderr(_) => "stderr",
+            Self::Orphaned { .. } => "orphaned",
+            Self::Reported(_) => "reported",
+        }
+    }
+
+    /// Whether it is one of the two per-message facts, which are counted and never logged.
+    #[must_use]
+    pub fn is_traffic(&self) -> bool {
+        matches!(self, Self::Carried { .. } | Self::Called { .. })
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(state) => write!(f, "state {}", state.label()),
+            Self::Dialing { attempt } => write!(f, "connecting (attempt {attempt})"),
+            Self::Adopted {
+                attempt,
+                revision,
+                mcpl,
+                ..
+            } => {
+                let with = if *mcpl { " with MCPL" } else { "" };
+                write!(
+                    f,
+                    "connected by attempt {attempt}, MCP {revision}{with}; not yet lasting"
+                )
+            }
+            Self::AttemptFailed { attempt, why, .. } => {
+                write!(f, "attempt {attempt} failed: {why}")
+            }
+            Self::Ended {
+                end, lasted, lived, ..
+            } => {
+                let how = if *lasted {
+                    "after it had lasted"
+                } else {
+                    "before it lasted"
+                };
+                write!(
+                    f,
+                    "connection ended {how}, {} s old: {end}",
+                    lived.as_secs()
+                )
+            }
+            Self::ShortEnd { attempt, why, .. } => write!(f, "attempt {attempt} failed: {why}"),
+            Self::Waiting { attempt, wait } => {
+                write!(f, "attempt {attempt} in {:.1} s", wait.as_secs_f64())
+            }
+            Self::Settled {
+                outcome,
+                granted,
+                note,
+                ..
+            } => {
+                let gap = if note.is_empty() { "" } else { ": " };
+                write!(
+                    f,
+                    "policy exchange {}, {granted} capabilities granted{gap}{note}",
+                    outcome.label()
+                )
+            }
+            Self::Lasted { lived } => {
+                write!(f, "the connection has lasted ({} s)", lived.as_secs())
+            }
+            Self::Down { attempt, why, mcpl } => {
+                write!(
+                    f,
+                    "{} server down (attempt {attempt}): {why}",
+                    family(*mcpl)
+                )
+            }
+            Self::Clear {
+                cause,
+                failed_attempts,
+                down_for,
+                mcpl,
+            } => {
+                let family = family(*mcpl);
+                let down = down_for.as_secs();
+                match cause {
+                    ClearCause::Lasted(lived) => write!(
+                        f,
+                        "{family} server clear: connected for {} s after {failed_attempts} failed attempts \
+                         (down for {down} s)",
+                        lived.as_secs()
+                    ),
+                    ClearCause::Removed => {
+                        write!(f, "{family} server clear: removed (down for {down} s)")
+                    }
+                    ClearCause::Disabled => {
+                        write!(f, "{family} server clear: disabled (down for {down} s)")
+                    }
+                }
+            }
+            Self::Halted { attempt, why } => write!(f, "halted (attempt {attempt}): {why}"),
+            Self::Refused { problem } => write!(f, "configuration refused: {problem}"),
+            Self::Carried { direction, class } => {
+                write!(f, "{} {}", class.label(), direction.label())
+            }
+            Self::Dropped {
+                reason,
+                method,
+                count,
+            } => {
+                let what = if method.is_empty() {
+                    "response"
+                } else {
+                    method
+                };
+                write!(f, "dropped {count} × {what}: {}", reason.label())
+            }
+            Self::RefusedMessage { code, method } => write!(f, "refused {method} with {code}"),
+            Self::Kept { messages } => {
+                write!(f, "{messages} messages kept for the next connection")
+            }
+            Self::Flushed { queue, messages } => {
+                write!(f, "{messages} {} messages admitted", queue.label())
+            }
+            Self::HoldLifted { hold, held_for } => {
+                write!(
+                    f,
+                    "hold {} lifted after {:.1} s",
+                    hold.label(),
+                    held_for.as_secs_f64()
+                )
+            }
+            Self::Called {
+                method,
+                took,
+                error,
+            } => {
+                let error = error.as_deref().unwrap_or("ok");
+                write!(f, "{method} {error} in {:.1} ms", took.as_secs_f64() * 1e3)
+            }
+            Self::HostAttached => f.write_str("a host attached"),
+            Self::HostServes { unasked: false } => f.write_str("the host serves"),
+            Self::HostServes { unasked: true } => {
+                f.write_str("the host serves; it sent no featureSets/update in time")
+            }
+            Self::HostDetached => f.write_str("a host went"),
+            Self::Paused(true) => f.write_str("paused by the operator"),
+            Self::Paused(false) => f.write_str("resumed by the operator"),
+            Self::Noise { lines, sample } => {
+                write!(f, "{lines} lines on stdout are no JSON-RPC, e.g. {sample}")
+            }
+            Self::Stderr(line) => write!(f, "stderr: {line}"),
+            Self::Orphaned { method } => {
+                write!(f, "an answer to {method} came too late and carries state")
+            }
+            Self::Reported(what) => f.write_str(what),
+        }
+    }
+}
+
+fn family(mcpl: bool) -> &'static str {
+    if mcpl { "MCPL" } else { "MCP" }
+}

@@ -1,0 +1,299 @@
+//! Everything that can happen to a server's engine. Inputs are facts about the past; each carries the epoch or the
+//! session that it is about.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::settings::Settings;
+use crate::ids::{Epoch, SessionId};
+use crate::wire::jsonrpc::{Message, Unreadable};
+
+/// When an input was handled, and the draw for a wait that it may start.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// On the monotonic clock (R6); never goes back.
+    pub now: Instant,
+    /// Uniform in -1.0 ..= 1.0: where in its ±25 % a wait falls (R2). Other values are clamped.
+    pub jitter: f64,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// The configuration is usable and the server enabled: connect it.
+    Start(Resumed),
+    /// The configuration cannot be used: do not launch (R9).
+    Refuse {
+        /// What is wrong and what to write instead, without secrets.
+        problem: String,
+    },
+    /// The configuration of a running server changed.
+    Configure {
+        /// What holds from now on.
+        settings: Arc<Settings>,
+        /// A field that makes the transport changed, so this one is replaced by an ordinary boundary (R14).
+        redial: bool,
+    },
+    /// An operator or a host asks for something.
+    Operator(Operator),
+    /// Nothing is to be dialed, reported or retried any more (R13).
+    Stop(Stop),
+    /// Something happened to a transport.
+    Link {
+        /// The epoch whose transport it is.
+        epoch: Epoch,
+        /// What happened.
+        event: LinkEvent,
+    },
+    /// Something happened to a host's session.
+    Host {
+        /// Which session.
+        session: SessionId,
+        /// What happened.
+        event: HostEvent,
+    },
+}
+
+/// What the state directory remembers of a server (S5).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resumed {
+    /// The last epoch that was used; the first one of this run is the next.
+    pub epoch: Epoch,
+    /// R1's count.
+    pub failed_attempts: u64,
+    /// How long ago the last launch was (R1).
+    pub since_launch: Option<Duration>,
+    /// How long ago a connection last lasted.
+    pub since_lasted: Option<Duration>,
+    /// The episode that was open.
+    pub episode: Option<OpenEpisode>,
+    /// An operator's pause, which belongs to the server's id (G3).
+    pub paused: bool,
+    /// The last host's narrowing, as the params of its `featureSets/update` (P1).
+    pub narrowing: Option<String>,
+}
+
+/// An episode that was open when the gateway stopped.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenEpisode {
+    /// How long ago it opened.
+    pub since: Duration,
+    /// The attempt whose failure opened it.
+    pub attempt: u64,
+    /// Why.
+    pub why: String,
+}
+
+/// What an operator, or a host on its own server, can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// Close and dial at once; no failure (R14). Ends a halt.
+    Restart,
+    /// The connection is judged broken: close it; a failure where it has not lasted (R14).
+    Recycle,
+    /// Hold world messages (G3).
+    Pause,
+    /// Lift the pause.
+    Resume,
+}
+
+/// Why a server is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Its entry says `enabled: false`. Clears an open episode; kept messages stay.
+    Disabled,
+    /// Its entry is gone: closed for good (G5). Clears an open episode.
+    Removed,
+    /// The gateway stops. The episode stays open (S5).
+    Shutdown,
+}
+
+/// What happens to a transport, in this order: `Connected` or `Failed`; then messages; then `Lost` once; then late
+/// messages (G7); then `Gone` once. `Failed` is followed by `Gone` too.
+#[derive(Clone, Debug)]
+pub enum LinkEvent {
+    /// Launched, or the socket is open. No handshake yet.
+    Connected,
+    /// It could not be launched or dialed.
+    Failed(Failure),
+    /// It sent a message.
+    Received(Message),
+    /// It sent something that is no message.
+    Unreadable {
+        /// What it is.
+        what: Unreadable,
+        /// The beginning of it, escaped, at most 200 characters.
+        sample: String,
+    },
+    /// A frame could not be queued for it: its outbound queue is full.
+    Unsent {
+        /// The gateway's id of the request in that frame.
+        request: Option<u64>,
+    },
+    /// A line on the child's stderr, escaped and without secrets.
+    Stderr(String),
+    /// The connection is over.
+    Lost(Loss),
+    /// Nothing of it is left, or what is left cannot be ended.
+    Gone(Reap),
+}
+
+/// Why a dial failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// The closed reason, which is also the metric's label.
+    pub outcome: Outcome,
+    /// For people, without secrets; names the program or URL.
+    pub detail: String,
+    /// The server's `Retry-After`, a floor for the wait (R18).
+    pub retry_after: Option<Duration>,
+    /// The last lines of the child's stderr (at most 20, 4 KiB), without secrets.
+    pub stderr: Vec<String>,
+}
+
+/// What became of an attempt. The label of `tidegate_server_attempts_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The handshake completed.
+    Adopted,
+    /// Nobody listens, or the connection ended or was reset before the handshake completed.
+    Refused,
+    /// A bound of R15 passed.
+    Timeout,
+    /// The answer to `initialize` was an error, or none of the protocol's.
+    Handshake,
+    /// It speaks no revision that we do (R10).
+    Version,
+    /// Its credential was refused (R18).
+    Auth,
+    /// The program could not be started.
+    Spawn,
+}
+
+impl Outcome {
+    /// Every outcome, for metrics that exist from the start.
+    pub const ALL: [Self; 7] = [
+        Self::Adopted,
+        Self::Refused,
+        Self::Timeout,
+        Self::Handshake,
+        Self::Version,
+        Self::Auth,
+        Self::Spawn,
+    ];
+
+    /// The metric's label.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Adopted => "adopted",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Handshake => "handshake",
+            Self::Version => "version",
+            Self::Auth => "auth",
+            Self::Spawn => "spawn",
+        }
+    }
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loss {
+    /// The reason.
+    pub end: End,
+    /// The last lines of the child's stderr (at most 20, 4 KiB), without secrets.
+    pub stderr: Vec<String>,
+}
+
+/// The reason of an end. Its `Display` is R7's detail, e.g. `exit code 1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The child exited with this code.
+    Exit(i32),
+    /// The child was ended by this signal.
+    Signal(i32),
+    /// The WebSocket closed with this code (1006 where there was none) and reason.
+    Close {
+        /// The close code.
+        code: u16,
+        /// The peer's text, escaped; may be empty.
+        reason: String,
+    },
+    /// The stream broke, or the child closed its stdout and lives.
+    Reset(String),
+    /// Silence past R12's bound.
+    Liveness,
+    /// An HTTP status ended it.
+    Http(u16),
+    /// A host or operator judged it broken (R14).
+    Recycle,
+    /// An operator, a reload, or the gateway's own stop.
+    Operator,
+}
+
+impl End {
+    /// The label of `tidegate_server_connections_ended_total`.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Exit(_) => "exit",
+            Self::Signal(_) => "signal",
+            Self::Close { .. } => "ws_close",
+            Self::Reset(_) => "reset",
+            Self::Liveness => "liveness",
+            Self::Http(_) => "http",
+            Self::Recycle => "recycle",
+            Self::Operator => "operator",
+        }
+    }
+
+    /// Every label, for metrics that exist from the start.
+    pub const LABELS: [&'static str; 8] = [
+        "exit", "signal", "ws_close", "reset", "liveness", "http", "recycle", "operator",
+    ];
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exit(code) => write!(f, "exit code {code}"),
+            Self::Signal(number) => write!(f, "signal {number}"),
+            Self::Close { code, reason } if reason.is_empty() => write!(f, "close code {code}"),
+            Self::Close { code, reason } => write!(f, "close code {code}, {reason}"),
+            Self::Reset(why) => f.write_str(why),
+            Self::Liveness => f.write_str("no sign of life"),
+            Self::Http(status) => write!(f, "HTTP status {status}"),
+            Self::Recycle | Self::Operator => f.write_str("closed by this gateway"),
+        }
+    }
+}
+
+/// Whether a transport could be ended whole (R10).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reap {
+    /// Every process of it has exited, every socket is closed.
+    Clean,
+    /// These processes outlive SIGTERM and SIGKILL.
+    Unreapable {
+        /// Their process ids.
+        pids: Vec<u32>,
+    },
+}
+
+/// What happens to a host's session.
+#[derive(Clone, Debug)]
+pub enum HostEvent {
+    /// It connected; its `initialize` follows.
+    Attached {
+        /// `hosts[].name`, or `None` on a loopback face without tokens.
+        name: Option<String>,
+    },
+    /// It sent a message.
+    Received(Message),
+    /// It sent something that is no message.
+    Unreadable(Unreadable),
+    /// It went, or was told to.
+    Detached,
+}

@@ -1,0 +1,20 @@
+//! The engine: one pure state machine per server, which decides when to dial, what to hold, what to grant, and who is
+//! owed which answer. It reads no clock, opens no socket, draws no randomness, takes no lock and cannot block.
+//!
+//! Its contract has four calls. [`Server::handle_input`] takes a fact about the past; [`Server::handle_timeout`] takes
+//! the time, once [`Server::poll_timeout`]'s instant is reached; after either, [`Server::poll_output`] is drained to
+//! `None`, and then the next deadline is later than `now`. Time never goes back.
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros
+)]
+
+pub mod decision;
+pub mod input;
+pub mod output;
+pub mod settings;
+pub mod snapshot;
+pub mod timers;
+
+mod outbox;

@@ -1,0 +1,58 @@
+//! Where the parts of an engine put what they ask for, in order. It only collects.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::decision::{Class, Decision, Direction};
+use super::output::{Output, Record};
+use crate::ids::{Epoch, SessionId};
+
+/// The outputs of one input.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    queue: VecDeque<Output>,
+}
+
+impl Outbox {
+    /// The next output, oldest first.
+    pub(super) fn pop(&mut self) -> Option<Output> {
+        self.queue.pop_front()
+    }
+
+    /// Asks for something.
+    pub(super) fn push(&mut self, output: Output) {
+        self.queue.push_back(output);
+    }
+
+    /// Writes a message to a server and counts it.
+    pub(super) fn send(&mut self, epoch: Epoch, class: Class, frame: Bytes, request: Option<u64>) {
+        self.push(Output::Send {
+            epoch,
+            frame,
+            request,
+        });
+        self.decide(
+            Some(epoch),
+            Decision::Carried {
+                direction: Direction::ToServer,
+                class,
+            },
+        );
+    }
+
+    /// Writes a message to a host.
+    pub(super) fn answer(&mut self, session: SessionId, frame: Bytes) {
+        self.push(Output::Answer { session, frame });
+    }
+
+    /// Tells operators.
+    pub(super) fn decide(&mut self, epoch: Option<Epoch>, decision: Decision) {
+        self.push(Output::Decided { epoch, decision });
+    }
+
+    /// Remembers.
+    pub(super) fn record(&mut self, record: Record) {
+        self.push(Output::Record(record));
+    }
+}

@@ -1,0 +1,84 @@
+//! Everything that a server's engine can ask for. Outputs are commands; each carries the epoch or session it is for.
+
+use bytes::Bytes;
+
+use super::decision::Decision;
+use crate::ids::{Attempt, Epoch, SessionId};
+
+/// Something to do. The driver does them in order.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Launch or dial a transport. Answered by `Connected` or `Failed`.
+    Dial {
+        /// The epoch that this begins.
+        epoch: Epoch,
+        /// Which try it is.
+        attempt: Attempt,
+    },
+    /// End a transport: stdin closed, SIGTERM, SIGKILL; or a close frame. Answered by `Gone`, and by `Lost` before it
+    /// where that has not been said.
+    Close {
+        /// Whose.
+        epoch: Epoch,
+    },
+    /// Write one message to a server.
+    Send {
+        /// On which transport; dropped where it is gone.
+        epoch: Epoch,
+        /// The message, without a line end.
+        frame: Bytes,
+        /// The gateway's id, where the message is a request; comes back in `Unsent`.
+        request: Option<u64>,
+    },
+    /// Write one message to a host.
+    Answer {
+        /// To which session; dropped where it is gone.
+        session: SessionId,
+        /// The message, without a line end.
+        frame: Bytes,
+    },
+    /// End a host's session.
+    Dismiss {
+        /// Which.
+        session: SessionId,
+        /// The WebSocket close code (4-faces).
+        code: u16,
+        /// Why, for people.
+        reason: &'static str,
+    },
+    /// Remember this across a restart of the gateway.
+    Record(Record),
+    /// A fact worth telling an operator (S1).
+    Decided {
+        /// The epoch it is about, where it is about one.
+        epoch: Option<Epoch>,
+        /// The fact.
+        decision: Decision,
+    },
+}
+
+/// A change of what the state directory remembers (S5). The driver adds the wall time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    /// A launch or dial of this epoch began now.
+    Launched(Epoch),
+    /// The count is now this (R1).
+    Count(u64),
+    /// A connection lasted now (R5).
+    Lasted,
+    /// An episode opened now.
+    Down {
+        /// The attempt whose failure opened it.
+        attempt: u64,
+        /// Why.
+        why: String,
+    },
+    /// The episode ended.
+    Clear,
+    /// The operator's pause (G3).
+    Paused(bool),
+    /// The last host's narrowing: the params of its `featureSets/update` (P1).
+    Narrowing(String),
+    /// The server is removed: forget it.
+    Forget,
+}

@@ -1,0 +1,30 @@
+//! Tidegate, a gateway that owns an agent host's connections to its MCP and MCPL servers.
+//!
+//! The layers, lowest first; a module names only lower ones, and `tests/tidy.rs` holds the sources against this map:
+//!
+//! | layer | modules |
+//! |---|---|
+//! | 0 | [`ids`], [`wire`]: identities, bytes to messages and back |
+//! | 1 | [`engine`]: the pure state machines |
+//! | 2 | `transport` (to servers), `face` (from hosts), `journal` (durable), `observe` (decisions to telemetry) |
+//! | 3 | `driver` (the shell around the engine), `config` (text to settings) |
+//! | 4 | `admin`: health, metrics, status, control |
+//! | 5 | `app`, `cli`, `demo` |
+//!
+//! Layers 0 and 1 build without the `daemon` feature, and then without any crate that touches the world.
+
+pub mod ids;
+pub mod wire;
+
+pub mod engine;
+
+#[cfg(feature = "daemon")]
+pub mod config;
+#[cfg(feature = "daemon")]
+pub mod driver;
+#[cfg(feature = "daemon")]
+pub mod journal;
+#[cfg(feature = "daemon")]
+pub mod observe;
+#[cfg(feature = "daemon")]
+pub mod transport;

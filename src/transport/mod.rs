@@ -1,0 +1,47 @@
+//! Connections to servers. A transport turns bytes into facts for the engine and commands into bytes; it decides
+//! nothing about retrying, gating or answering.
+
+pub mod settings;
+pub mod stdio;
+pub mod websocket;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+pub use settings::Settings;
+
+use crate::engine::input::LinkEvent;
+use crate::ids::Epoch;
+
+/// The longest message that is read, in bytes (G16).
+pub const MESSAGE_MAX: usize = 16 << 20;
+/// How many launches or connect calls run at once (R17).
+pub const LAUNCHES_MAX: usize = 8;
+
+/// What a transport tells: which epoch, and what happened, in the order that [`LinkEvent`] documents.
+pub type Events = mpsc::Sender<(Epoch, LinkEvent)>;
+
+/// Starts a transport in tasks of its own and returns at once. `frames` are the messages to write, without line ends;
+/// its end is not a close. `close` asks for the staged stop; the transport answers with `Lost` (unless it was told
+/// before) and then `Gone`. A slot of `launches` is held for the launch or connect call only, at most 2 s (R17).
+pub fn dial(
+    settings: &Settings,
+    epoch: Epoch,
+    events: Events,
+    frames: impl Stream<Item = Bytes> + Send + Unpin + 'static,
+    close: CancellationToken,
+    launches: Arc<Semaphore>,
+) {
+    match settings {
+        Settings::Stdio(settings) => {
+            stdio::dial(Arc::clone(settings), epoch, events, frames, close, launches);
+        }
+        Settings::WebSocket(settings) => {
+            websocket::dial(Arc::clone(settings), epoch, events, frames, close, launches);
+        }
+    }
+}

@@ -1,0 +1,735 @@
+//! The JSON-RPC envelope. A message keeps the bytes it came in and knows where its members lie, so that what is
+//! forwarded is what was received: only the spans that A2 lists are ever replaced.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// Nesting beyond this is refused (G16).
+pub const NESTING_MAX: usize = 128;
+/// The longest request id we carry, in bytes. Real ones are a few digits or a UUID.
+pub const ID_BYTES_MAX: usize = 4096;
+
+/// The error codes of 2-engine and JSON-RPC.
+pub mod code {
+    /// Not JSON.
+    pub const PARSE: i64 = -32700;
+    /// JSON, but no request, notification or response.
+    pub const INVALID_REQUEST: i64 = -32600;
+    /// Nobody here serves that method.
+    pub const METHOD_NOT_FOUND: i64 = -32601;
+    /// The params do not fit the method.
+    pub const INVALID_PARAMS: i64 = -32602;
+    /// Held requests are full or waited too long: try again (G4).
+    pub const BUSY: i64 = -32000;
+    /// The capability is not in the grant (G11).
+    pub const NOT_GRANTED: i64 = -32002;
+    /// A host's call was not sent: nothing ran (A4).
+    pub const NOT_SENT: i64 = -32050;
+    /// A host's call was sent and its server then lost: outcome unknown (A4).
+    pub const LOST: i64 = -32051;
+    /// A host's call timed out (A4).
+    pub const TIMED_OUT: i64 = -32052;
+}
+
+/// Where a member's value lies in its message.
+pub type Span = Range<usize>;
+
+/// A request id as received: a string or a number of any form, compared by its bytes (A2).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RequestId(Box<str>);
+
+impl RequestId {
+    /// The JSON text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The integer that this id is, if it is written as one of ours: digits alone, no sign, no leading zero.
+    #[must_use]
+    pub fn as_ours(&self) -> Option<u64> {
+        ours(&self.0)
+    }
+}
+
+/// An id of the gateway's own numbering.
+impl From<u64> for RequestId {
+    fn from(id: u64) -> Self {
+        Self(id.to_string().into())
+    }
+}
+
+fn ours(text: &str) -> Option<u64> {
+    let canonical = text == "0" || !text.starts_with(['0', '+']);
+    canonical.then(|| text.parse().ok()).flatten()
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Has a method and an id.
+    Request,
+    /// Has a method and no id.
+    Notification,
+    /// Has a result or an error, and an id.
+    Response,
+}
+
+/// One JSON-RPC message: its bytes, and the spans of its members.
+#[derive(Clone, Debug)]
+pub struct Message {
+    raw: Bytes,
+    kind: Kind,
+    id: Option<Span>,
+    method: Method,
+    params: Option<Span>,
+    result: Option<Span>,
+    error: Option<Span>,
+}
+
+/// A method name is nearly always plain; one written with escapes is kept unescaped beside the bytes.
+#[derive(Clone, Debug)]
+enum Method {
+    None,
+    Plain(Span),
+    Escaped(Box<str>),
+}
+
+/// Why bytes are no message, with the answer they get (A2, G16).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Not JSON, or not UTF-8.
+    #[error("not JSON")]
+    NotJson,
+    /// An array: a JSON-RPC batch.
+    #[error("a JSON-RPC batch")]
+    Batch,
+    /// Nested deeper than [`NESTING_MAX`].
+    #[error("nested deeper than {NESTING_MAX} levels")]
+    TooDeep,
+    /// Longer than the transport's bound, in bytes; skipped unread.
+    #[error("longer than {limit} bytes")]
+    TooLong {
+        /// The bound, in bytes.
+        limit: usize,
+        /// The id, where the beginning of the message told it.
+        id: Option<RequestId>,
+    },
+    /// JSON that is no request, notification or response.
+    #[error("not a JSON-RPC 2.0 message: {why}")]
+    Invalid {
+        /// What is wrong.
+        why: &'static str,
+        /// The id, where it could be read and is one.
+        id: Option<RequestId>,
+    },
+}
+
+impl Unreadable {
+    /// The error response that tells the sender, with `id: null` where the id is not known.
+    #[must_use]
+    pub fn answer(&self) -> Bytes {
+        let id = match self {
+            Self::TooLong { id, .. } | Self::Invalid { id, .. } => id.as_ref(),
+            Self::NotJson | Self::Batch | Self::TooDeep => None,
+        };
+        let code = if *self == Self::NotJson {
+            code::PARSE
+        } else {
+            code::INVALID_REQUEST
+        };
+        error_response(
+            id.map_or("null", RequestId::as_str),
+            &Error::new(code, self.to_string()),
+        )
+    }
+}
+
+/// A member that was there, `null` included. Serde's own `Option` would read `null` as absent.
+#[derive(Default)]
+struct Member<'a>(Option<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Member<'a> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        <&RawValue>::deserialize(d).map(|raw| Self(Some(raw)))
+    }
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Member<'a>,
+    #[serde(borrow, default)]
+    id: Member<'a>,
+    #[serde(borrow, default)]
+    method: Member<'a>,
+    #[serde(borrow, default)]
+    params: Member<'a>,
+    #[serde(borrow, default)]
+    result: Member<'a>,
+    #[serde(borrow, default)]
+    error: Member<'a>,
+}
+
+impl Message {
+    /// Reads one message from the bytes of one line or frame.
+    ///
+    /// # Errors
+    /// [`Unreadable`] says what the bytes are instead, and [`Unreadable::answer`] what to reply.
+    pub fn parse(raw: Bytes) -> Result<Self, Unreadable> {
+        let text = std::str::from_utf8(&raw).map_err(|_| Unreadable::NotJson)?;
+        let text = text.trim_ascii();
+        if too_deep(text.as_bytes()) {
+            return Err(Unreadable::TooDeep);
+        }
+        // Serde would read an array as the envelope's members in order.
+        if text.starts_with('[') {
+            return Err(array(text));
+        }
+        let envelope: Envelope<'_> = match serde_json::from_str(text) {
+            Ok(envelope) => envelope,
+            Err(error) if error.is_data() => return Err(NOT_AN_ENVELOPE),
+            Err(_) => return Err(Unreadable::NotJson),
+        };
+        let spans = Spans {
+            base: raw.as_ptr().addr(),
+        };
+        let parts = Parts::read(&envelope, &spans)?;
+        Ok(Self {
+            raw,
+            ..parts.into_message()
+        })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The method's name, unescaped; empty for a response.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        match &self.method {
+            Method::None => "",
+            Method::Plain(span) => self.text(span),
+            Method::Escaped(name) => name,
+        }
+    }
+
+    /// The id as received, for a request or a response.
+    #[must_use]
+    pub fn id(&self) -> Option<RequestId> {
+        self.id
+            .as_ref()
+            .map(|span| RequestId(self.text(span).into()))
+    }
+
+    /// The integer that the id is, if it is one of the gateway's own (A2).
+    #[must_use]
+    pub fn our_id(&self) -> Option<u64> {
+        self.id.as_ref().and_then(|span| ours(self.text(span)))
+    }
+
+    /// The JSON text of `params`.
+    #[must_use]
+    pub fn params(&self) -> Option<&str> {
+        self.params.as_ref().map(|span| self.text(span))
+    }
+
+    /// The JSON text of `result`.
+    #[must_use]
+    pub fn result(&self) -> Option<&str> {
+        self.result.as_ref().map(|span| self.text(span))
+    }
+
+    /// The JSON text of `error`.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_ref().map(|span| self.text(span))
+    }
+
+    /// `params` read as `T`; an absent one reads as `{}`.
+    ///
+    /// # Errors
+    /// Where the params do not have the shape of `T`.
+    pub fn params_as<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.params().unwrap_or("{}"))
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// Never: a message has at least its envelope. Here because `len` is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.raw.is_empty()
+    }
+
+    /// The bytes as received.
+    #[must_use]
+    pub fn raw(&self) -> &Bytes {
+        &self.raw
+    }
+
+    /// Where the value at `path` below `params` lies, e.g. `["_meta", "progressToken"]`.
+    #[must_use]
+    pub fn param(&self, path: &[&str]) -> Option<Span> {
+        let mut span = self.params.clone()?;
+        for key in path {
+            let text = self.text(&span);
+            memchr::memmem::find(text.as_bytes(), key.as_bytes())?;
+            let found = member(text, key)?;
+            let at = found.as_ptr().addr() - self.raw.as_ptr().addr();
+            span = at..at + found.len();
+        }
+        Some(span)
+    }
+
+    /// The text at a span of this message.
+    #[must_use]
+    pub fn text(&self, span: &Span) -> &str {
+        self.raw
+            .get(span.clone())
+            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+            .unwrap_or_default()
+    }
+
+    /// The message with another id, every other byte as received.
+    #[must_use]
+    pub fn with_id(&self, id: &str) -> Bytes {
+        self.with(id, &[])
+    }
+
+    /// The message with another id and other values at `changes`; spans outside the message or overlapping ones
+    /// are left as they were.
+    #[must_use]
+    pub fn with(&self, id: &str, changes: &[(Span, &str)]) -> Bytes {
+        let mut edits: Vec<(Span, &str)> = changes.to_vec();
+        edits.extend(self.id.clone().map(|span| (span, id)));
+        edits.sort_by_key(|(span, _)| span.start);
+        splice(&self.raw, &edits)
+    }
+}
+
+/// Copies `raw` with each span replaced by its text.
+fn splice(raw: &[u8], edits: &[(Span, &str)]) -> Bytes {
+    let grown: usize = edits.iter().map(|(_, text)| text.len()).sum();
+    let mut out = BytesMut::with_capacity(raw.len() + grown);
+    let mut done = 0;
+    for (span, text) in edits {
+        let Some(before) = raw.get(done..span.start) else {
+            continue;
+        };
+        out.put_slice(before);
+        out.put_slice(text.as_bytes());
+        done = span.end;
+    }
+    out.put_slice(raw.get(done..).unwrap_or_default());
+    out.freeze()
+}
+
+/// The value of one member of a JSON object, as it is written; the last of several.
+#[must_use]
+pub fn member<'a>(object: &'a str, key: &str) -> Option<&'a str> {
+    struct Find<'k>(&'k str);
+    impl<'de> Visitor<'de> for Find<'_> {
+        type Value = Option<&'de RawValue>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut found = None;
+            while let Some(Key(name)) = map.next_key()? {
+                if name == self.0 {
+                    found = Some(map.next_value()?);
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(found)
+        }
+    }
+    let mut json = serde_json::Deserializer::from_str(object);
+    json.deserialize_map(Find(key))
+        .ok()
+        .flatten()
+        .map(RawValue::get)
+}
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// Turns borrowed members into offsets from the start of the message.
+struct Spans {
+    base: usize,
+}
+
+impl Spans {
+    fn of(&self, member: &Member<'_>) -> Option<Span> {
+        member.0.map(|raw| {
+            let start = raw.get().as_ptr().addr() - self.base;
+            start..start + raw.get().len()
+        })
+    }
+}
+
+/// The envelope, judged.
+struct Parts {
+    kind: Kind,
+    id: Option<Span>,
+    method: Method,
+    params: Option<Span>,
+    result: Option<Span>,
+    error: Option<Span>,
+}
+
+impl Parts {
+    fn read(envelope: &Envelope<'_>, spans: &Spans) -> Result<Self, Unreadable> {
+        let id = envelope.id.0.map(RawValue::get);
+        let known = id.filter(|id| is_id(id)).map(|id| RequestId(id.into()));
+        let invalid = |why| {
+            Err(Unreadable::Invalid {
+                why,
+                id: known.clone(),
+            })
+        };
+        if envelope.jsonrpc.0.map(RawValue::get) != Some("\"2.0\"") {
+            return invalid("`jsonrpc` must be \"2.0\"");
+        }
+        let answers =
+            usize::from(envelope.result.0.is_some()) + usize::from(envelope.error.0.is_some());
+        let kind = match (envelope.method.0.is_some(), id, answers) {
+            (true, None, 0) => Kind::Notification,
+            (true, Some(_), 0) if known.is_some() => Kind::Request,
+            (true, Some(_), 0) => return invalid("`id` must be a string or a number"),
+            (true, _, _) => return invalid("`method` stands beside `result` or `error`"),
+            // An error about a request that could not be read has no id (JSON-RPC 2.0 §5).
+            (false, Some("null") | None, 1) if envelope.error.0.is_some() => Kind::Response,
+            (false, Some(_), 1) if known.is_some() => Kind::Response,
+            (false, _, 1) => return invalid("a response needs the `id` of its request"),
+            (false, _, 2) => return invalid("`result` stands beside `error`"),
+            (false, _, _) => return invalid("`method`, `result` and `error` are all missing"),
+        };
+        if envelope
+            .params
+            .0
+            .is_some_and(|p| !p.get().starts_with(['{', '[']))
+        {
+            return invalid("`params` must be an object or an array");
+        }
+        let Some(method) = read_method(envelope, spans) else {
+            return invalid("`method` must be a string");
+        };
+        Ok(Self {
+            kind,
+            id: known.and_then(|_| spans.of(&envelope.id)),
+            method,
+            params: spans.of(&envelope.params),
+            result: spans.of(&envelope.result),
+            error: spans.of(&envelope.error),
+        })
+    }
+
+    fn into_message(self) -> Message {
+        let Self {
+            kind,
+            id,
+            method,
+            params,
+            result,
+            error,
+        } = self;
+        Message {
+            raw: Bytes::new(),
+            kind,
+            id,
+            method,
+            params,
+            result,
+            error,
+        }
+    }
+}
+
+fn read_method(envelope: &Envelope<'_>, spans: &Spans) -> Option<Method> {
+    let Some(raw) = envelope.method.0 else {
+        return Some(Method::None);
+    };
+    let Key(name) = serde_json::from_str(raw.get()).ok()?;
+    match (name, spans.of(&envelope.method)) {
+        (Cow::Borrowed(_), Some(span)) => Some(Method::Plain(span.start + 1..span.end - 1)),
+        (name, _) => Some(Method::Escaped(name.into())),
+    }
+}
+
+/// A string or a number, of a length that we carry.
+fn is_id(text: &str) -> bool {
+    text.len() <= ID_BYTES_MAX
+        && text.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
+}
+
+const NOT_AN_ENVELOPE: Unreadable = Unreadable::Invalid {
+    why: "an object with each member once is wanted",
+    id: None,
+};
+
+fn array(text: &str) -> Unreadable {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) => Unreadable::Batch,
+        Err(_) => Unreadable::NotJson,
+    }
+}
+
+/// Whether brackets nest deeper than [`NESTING_MAX`]. Text with fewer brackets than that cannot, so the careful
+/// scan is rare.
+fn too_deep(text: &[u8]) -> bool {
+    memchr::memchr2_iter(b'{', b'[', text)
+        .nth(NESTING_MAX)
+        .is_some()
+        && deepest(text) > NESTING_MAX
+}
+
+fn deepest(text: &[u8]) -> usize {
+    let (mut depth, mut max) = (0_usize, 0);
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in text {
+        match (quoted, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => quoted = !quoted,
+            (false, b'{' | b'[') => depth += 1,
+            (false, b'}' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        max = max.max(depth);
+    }
+    max
+}
+
+/// The `error` member of a response of our own.
+#[derive(Clone, Debug, Serialize)]
+pub struct Error {
+    /// One of [`code`].
+    pub code: i64,
+    /// For people.
+    pub message: String,
+    /// For programs; absent when `None`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<serde_json::Value>,
+}
+
+impl Error {
+    /// An error without data.
+    #[must_use]
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            data: None,
+        }
+    }
+
+    /// The same error with data.
+    #[must_use]
+    pub fn with_data(self, data: serde_json::Value) -> Self {
+        Self {
+            data: Some(data),
+            ..self
+        }
+    }
+}
+
+/// A request of our own. `params` is JSON text.
+#[must_use]
+pub fn request(id: u64, method: &str, params: &str) -> Bytes {
+    let method = quoted(method);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#).into()
+}
+
+/// A notification of our own. `params` is JSON text, or `None` to leave the member out.
+#[must_use]
+pub fn notification(method: &str, params: Option<&str>) -> Bytes {
+    let method = quoted(method);
+    match params {
+        Some(params) => {
+            format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#).into()
+        }
+        None => format!(r#"{{"jsonrpc":"2.0","method":{method}}}"#).into(),
+    }
+}
+
+/// A successful response of our own. `id` and `result` are JSON texts.
+#[must_use]
+pub fn response(id: &str, result: &str) -> Bytes {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into()
+}
+
+/// An error response of our own. `id` is JSON text.
+#[must_use]
+pub fn error_response(id: &str, error: &Error) -> Bytes {
+    let error = serde_json::to_string(error)
+        .unwrap_or_else(|_| r#"{"code":-32603,"message":"internal"}"#.into());
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into()
+}
+
+/// The JSON text of a string.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Message, Unreadable> {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn members_keep_their_bytes() {
+        let text = r#" {"x":1, "id" : 18446744073709551616,"jsonrpc":"2.0","method":"tools\/call","params":{"a": 1.0}} "#;
+        let message = parse(text).unwrap();
+        assert_eq!(message.kind(), Kind::Request);
+        assert_eq!(message.method(), "tools/call");
+        assert_eq!(message.id().unwrap().as_str(), "18446744073709551616");
+        assert_eq!(message.our_id(), None);
+        assert_eq!(message.params(), Some(r#"{"a": 1.0}"#));
+        assert_eq!(
+            &message.with_id("7")[..],
+            text.replace("18446744073709551616", "7").as_bytes()
+        );
+    }
+
+    #[test]
+    fn ids_of_any_json_form_are_ids() {
+        for id in [
+            "0",
+            "\"\"",
+            "1.50",
+            "-3",
+            "1180591620717411303424",
+            "\"\\u00e4\"",
+            "1e3",
+        ] {
+            let message = parse(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#)).unwrap();
+            assert_eq!(message.id().unwrap().as_str(), id);
+        }
+        for id in ["null", "true", "{}", "[1]"] {
+            let refused = parse(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#));
+            assert!(
+                matches!(refused, Err(Unreadable::Invalid { id: None, .. })),
+                "{id}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_our_own_digits_match_one_of_our_ids() {
+        for (text, ours) in [
+            ("0", Some(0)),
+            ("7", Some(7)),
+            ("07", None),
+            ("+7", None),
+            ("7.0", None),
+            ("\"7\"", None),
+        ] {
+            let message = parse(&format!(r#"{{"jsonrpc":"2.0","id":{text},"result":null}}"#));
+            assert_eq!(message.ok().and_then(|m| m.our_id()), ours, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_says_why() {
+        let cases = [
+            ("", Unreadable::NotJson),
+            ("listening on 3000", Unreadable::NotJson),
+            ("[]", Unreadable::Batch),
+            (
+                r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#,
+                Unreadable::Batch,
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(parse(text).unwrap_err(), expected, "{text}");
+        }
+        let invalid = [
+            "null",
+            "7",
+            "{}",
+            r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":"m","params":3}"#,
+            r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+            r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{}}"#,
+            r#"{"jsonrpc":"2.0","result":1}"#,
+        ];
+        for text in invalid {
+            assert!(
+                matches!(parse(text), Err(Unreadable::Invalid { .. })),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unreadable_request_is_answered_with_its_id_where_it_has_one() {
+        let refused = parse(r#"{"jsonrpc":"1.0","id":"a","method":"m"}"#).unwrap_err();
+        assert!(
+            refused
+                .answer()
+                .starts_with(br#"{"jsonrpc":"2.0","id":"a","error":{"code":-32600,"#)
+        );
+        assert!(
+            Unreadable::NotJson
+                .answer()
+                .starts_with(br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"#)
+        );
+    }
+
+    #[test]
+    fn nesting_is_counted_outside_strings() {
+        let nested = |n: usize| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"m","params":{}{}}}"#,
+                "[".repeat(n),
+                "]".repeat(n)
+            )
+        };
+        assert!(parse(&nested(NESTING_MAX - 1)).is_ok());
+        assert_eq!(
+            parse(&nested(NESTING_MAX)).unwrap_err(),
+            Unreadable::TooDeep
+        );
+        let quoted = format!(
+            r#"{{"jsonrpc":"2.0","method":"m","params":["{}\"["]}}"#,
+            "[".repeat(500)
+        );
+        assert!(parse(&quoted).is_ok());
+    }
+
+    #[test]
+    fn nested_params_are_found_and_replaced_in_place() {
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"b":"progressToken","_meta":{"progressToken":"t","k":1}}}"#;
+        let message = parse(text).unwrap();
+        let token = message.param(&["_meta", "progressToken"]).unwrap();
+        assert_eq!(message.text(&token), "\"t\"");
+        assert_eq!(
+            &message.with("2", &[(token, "99")])[..],
+            text.replace("\"id\":1", "\"id\":2")
+                .replace("\"t\"", "99")
+                .as_bytes()
+        );
+        assert_eq!(message.param(&["_meta", "absent"]), None);
+        assert_eq!(message.param(&["b", "progressToken"]), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! Bytes to messages and back. Pure: no clock, no socket, no state beyond what a framing needs.
+
+pub mod jsonrpc;
+pub mod mcp;
+pub mod mcpl;
