@@ -23,6 +23,8 @@ pub mod config;
 #[cfg(feature = "daemon")]
 pub mod driver;
 #[cfg(feature = "daemon")]
+pub mod face;
+#[cfg(feature = "daemon")]
 pub mod journal;
 #[cfg(feature = "daemon")]
 pub mod observe;

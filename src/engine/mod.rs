@@ -12,6 +12,7 @@
 
 pub mod decision;
 pub mod input;
+pub mod liveness;
 pub mod output;
 pub mod settings;
 pub mod snapshot;

@@ -1,0 +1,255 @@
+//! MCPL, or plain MCP, over WebSocket on `/mcpl/{server}`: one JSON-RPC message per text frame; several
+//! newline-separated ones in a frame are accepted.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::ws::{CloseFrame, Message as Frame, Utf8Bytes, WebSocket, WebSocketUpgrade};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+
+use super::access::{Access, Denial, token};
+use super::{Directory, Inbound, Outgoing, Refusal};
+use crate::engine::input::HostEvent;
+use crate::engine::liveness::{Keepalive, Verdict};
+use crate::wire::jsonrpc::{Message, Unreadable};
+
+/// The longest message that is read, in bytes (G16).
+const MESSAGE_MAX: usize = 16 << 20;
+/// A longer frame than this cannot be skipped and ends the connection (close 1009).
+const FRAME_MAX: usize = 2 * MESSAGE_MAX;
+/// Silence after which a host is pinged (R12).
+const SILENCE: Duration = Duration::from_secs(20);
+/// How long a host may take to answer a close frame.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
+
+/// What the routes need.
+#[derive(Clone, Debug)]
+struct Face<D> {
+    directory: D,
+    access: watch::Receiver<Access>,
+}
+
+#[derive(Deserialize)]
+struct Params {
+    token: Option<String>,
+}
+
+/// The routes of this face. A change of `access` closes the sessions that it no longer admits (4401).
+pub fn router<D: Directory>(directory: D, access: watch::Receiver<Access>) -> Router {
+    Router::new()
+        .route("/mcpl/{server}", any(upgrade::<D>))
+        .with_state(Face { directory, access })
+}
+
+async fn upgrade<D: Directory>(
+    State(face): State<Face<D>>,
+    Path(server): Path<String>,
+    Query(params): Query<Params>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+) -> Response {
+    let visit = Visit {
+        server,
+        headers,
+        query: params.token,
+    };
+    let name = match visit.admitted(&face.access.borrow()) {
+        Ok(name) => name,
+        Err(denial) => return turned_away(denial),
+    };
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade
+            .max_message_size(FRAME_MAX)
+            .max_frame_size(FRAME_MAX),
+        Err(rejection) => return rejection.into_response(),
+    };
+    match face.directory.open(&visit.server, name.as_deref()) {
+        Ok((inbound, outbound)) => {
+            upgrade.on_upgrade(move |socket| serve(socket, inbound, outbound, visit, face.access))
+        }
+        Err(refusal) => (status(refusal), refusal.to_string()).into_response(),
+    }
+}
+
+/// One request to open a session, kept so that a change of the tokens can judge it again.
+struct Visit {
+    server: String,
+    headers: HeaderMap,
+    query: Option<String>,
+}
+
+impl Visit {
+    fn admitted(&self, access: &Access) -> Result<Option<String>, Denial> {
+        let token = token(&self.headers, self.query.as_deref());
+        access
+            .admit(&self.headers, token, &self.server)
+            .map(|name| name.map(str::to_owned))
+    }
+}
+
+fn turned_away(denial: Denial) -> Response {
+    let status = match denial {
+        Denial::Unauthorized => StatusCode::UNAUTHORIZED,
+        Denial::Forbidden | Denial::Origin | Denial::Host => StatusCode::FORBIDDEN,
+    };
+    (status, denial.to_string()).into_response()
+}
+
+fn status(refusal: Refusal) -> StatusCode {
+    match refusal {
+        Refusal::Unknown => StatusCode::NOT_FOUND,
+        Refusal::Full => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// Runs one session to its end: reading and writing never wait for each other.
+async fn serve<I: Inbound>(
+    socket: WebSocket,
+    inbound: I,
+    outbound: impl futures_util::Stream<Item = Outgoing> + Send + Unpin,
+    visit: Visit,
+    access: watch::Receiver<Access>,
+) {
+    let (sink, stream) = socket.split();
+    let pulse = Mutex::new(Keepalive::new(SILENCE, now()));
+    tokio::select! {
+        () = read(stream, &inbound, &pulse) => {}
+        () = write(sink, outbound, &pulse, visit, access) => {}
+    }
+    inbound.send(HostEvent::Detached).await;
+}
+
+async fn read(
+    mut stream: SplitStream<WebSocket>,
+    inbound: &impl Inbound,
+    pulse: &Mutex<Keepalive>,
+) {
+    while let Some(Ok(frame)) = stream.next().await {
+        if let Ok(mut pulse) = pulse.lock() {
+            pulse.heard(now());
+        }
+        let bytes = match frame {
+            Frame::Text(text) => Bytes::from(text),
+            Frame::Binary(bytes) => bytes,
+            Frame::Close(_) => return,
+            Frame::Ping(_) | Frame::Pong(_) => continue,
+        };
+        for event in events(&bytes) {
+            if !inbound.send(event).await {
+                return;
+            }
+        }
+    }
+}
+
+/// The messages of one frame.
+fn events(frame: &Bytes) -> impl Iterator<Item = HostEvent> {
+    let lines = frame.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    lines.filter(|line| !line.is_empty()).map(|line| {
+        if line.len() > MESSAGE_MAX {
+            return HostEvent::Unreadable(Unreadable::TooLong {
+                limit: MESSAGE_MAX,
+                id: None,
+            });
+        }
+        match Message::parse(frame.slice_ref(line)) {
+            Ok(message) => HostEvent::Received(message),
+            Err(unreadable) => HostEvent::Unreadable(unreadable),
+        }
+    })
+}
+
+type Sink = SplitSink<WebSocket, Frame>;
+
+async fn write(
+    mut sink: Sink,
+    mut outbound: impl futures_util::Stream<Item = Outgoing> + Unpin,
+    pulse: &Mutex<Keepalive>,
+    visit: Visit,
+    mut access: watch::Receiver<Access>,
+) {
+    loop {
+        let due = pulse
+            .lock()
+            .ok()
+            .and_then(|pulse| pulse.due())
+            .unwrap_or_else(|| now() + SILENCE);
+        let sent = tokio::select! {
+            outgoing = outbound.next() => match outgoing {
+                Some(Outgoing::Frame(frame)) => send(&mut sink, frame).await,
+                Some(Outgoing::Close { code, reason }) => return close(sink, code, reason).await,
+                None => return close(sink, 1001, "the gateway is stopping").await,
+            },
+            () = sleep_until(due.into()) => match wake(pulse) {
+                Verdict::Wait => Ok(()),
+                Verdict::Ping => sink.send(Frame::Ping(Bytes::new())).await,
+                Verdict::Lost => return,
+            },
+            Ok(()) = access.changed() => {
+                if visit.admitted(&access.borrow_and_update()).is_err() {
+                    return close(sink, 4401, "the token is no longer valid").await;
+                }
+                Ok(())
+            }
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn wake(pulse: &Mutex<Keepalive>) -> Verdict {
+    pulse
+        .lock()
+        .map_or(Verdict::Lost, |mut pulse| pulse.wake(now()))
+}
+
+async fn send(sink: &mut Sink, frame: Bytes) -> Result<(), axum::Error> {
+    match Utf8Bytes::try_from(frame) {
+        Ok(text) => sink.send(Frame::Text(text)).await,
+        // Every message was parsed as UTF-8 or is our own.
+        Err(_) => Ok(()),
+    }
+}
+
+async fn close(mut sink: Sink, code: u16, reason: &'static str) {
+    let frame = Frame::Close(Some(CloseFrame {
+        code,
+        reason: Utf8Bytes::from_static(reason),
+    }));
+    let _ = tokio::time::timeout(CLOSE_WAIT, sink.send(frame)).await;
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_may_carry_several_messages() {
+        let frame = Bytes::from_static(
+            b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n {\"jsonrpc\":\"2.0\",\"method\":\"m\"} \r\nx",
+        );
+        let seen: Vec<HostEvent> = events(&frame).collect();
+        assert_eq!(seen.len(), 3);
+        assert!(matches!(&seen[0], HostEvent::Received(m) if m.method() == "ping"));
+        assert!(matches!(&seen[1], HostEvent::Received(m) if m.method() == "m"));
+        assert!(matches!(
+            &seen[2],
+            HostEvent::Unreadable(Unreadable::NotJson)
+        ));
+    }
+}
