@@ -1,0 +1,190 @@
+//! The file: its schema, its rows, one transaction per write. Kept messages (G14) join as a table of their own beside
+//! `servers`, in the same transactions.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Row, params};
+
+use super::memory::{Episode, Remembered};
+use crate::ids::{Epoch, ServerId};
+
+/// The schema that this build writes. A file with a higher number is left alone.
+const SCHEMA: i64 = 1;
+/// Nobody else has the file (see the lock), but a person may look into it.
+const BUSY: Duration = Duration::from_millis(200);
+
+const TABLES: &str = "
+    CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE servers (
+        id TEXT PRIMARY KEY,
+        epoch INTEGER NOT NULL,
+        failed_attempts INTEGER NOT NULL,
+        launched_at INTEGER,
+        lasted_at INTEGER,
+        down_at INTEGER,
+        down_attempt INTEGER NOT NULL,
+        down_why TEXT NOT NULL,
+        paused INTEGER NOT NULL,
+        narrowing TEXT
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO meta VALUES ('schema', 1), ('boot', 0);
+";
+const READ: &str = "SELECT id, epoch, failed_attempts, launched_at, lasted_at, down_at, down_attempt, down_why, paused, \
+                    narrowing FROM servers";
+const WRITE: &str =
+    "INSERT OR REPLACE INTO servers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+/// Everything that the file says.
+pub(super) type Rows = BTreeMap<ServerId, Remembered>;
+
+/// An open file.
+pub(super) struct Database {
+    connection: Connection,
+}
+
+impl Database {
+    /// Opens the file, making it (mode 0600) where it is missing, and counts this boot.
+    ///
+    /// # Errors
+    /// A text that says what is wrong with the file and what to do.
+    pub(super) fn open(path: &Path) -> Result<Self, String> {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|error| error.to_string())?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut database = Connection::open_with_flags(path, flags)
+            .map(|connection| Self { connection })
+            .map_err(|error| advice(&error))?;
+        database.prepare()?;
+        Ok(database)
+    }
+
+    fn prepare(&mut self) -> Result<(), String> {
+        self.tune().map_err(|error| advice(&error))?;
+        let found = self.schema().map_err(|error| advice(&error))?;
+        if found > SCHEMA {
+            return Err(format!(
+                "its journal has schema {found}, this version reads {SCHEMA}: run the newer version, or move the \
+                 journal away"
+            ));
+        }
+        self.begin_boot(found).map_err(|error| advice(&error))
+    }
+
+    fn tune(&self) -> rusqlite::Result<()> {
+        self.connection.busy_timeout(BUSY)?;
+        self.connection.pragma_update(None, "journal_mode", "WAL")?;
+        self.connection.pragma_update(None, "synchronous", "FULL")
+    }
+
+    fn schema(&self) -> rusqlite::Result<i64> {
+        if !self.connection.table_exists(None, "meta")? {
+            return Ok(0);
+        }
+        let read = "SELECT value FROM meta WHERE key = 'schema'";
+        self.connection.query_row(read, [], |row| row.get(0))
+    }
+
+    fn begin_boot(&mut self, found: i64) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction()?;
+        if found == 0 {
+            transaction.execute_batch(TABLES)?;
+        }
+        transaction.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'", [])?;
+        transaction.commit()
+    }
+
+    /// Every server's row. A row whose id or numbers no build can have written is left out.
+    pub(super) fn read(&self) -> Result<Rows, String> {
+        let read = || {
+            let mut statement = self.connection.prepare(READ)?;
+            let rows = statement.query_map([], remembered)?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        let rows: Vec<_> = read().map_err(|error: rusqlite::Error| advice(&error))?;
+        Ok(rows.into_iter().flatten().collect())
+    }
+
+    /// Writes rows in one transaction, on disk when it returns; `None` forgets a server.
+    pub(super) fn write(
+        &mut self,
+        rows: &BTreeMap<ServerId, Option<Remembered>>,
+    ) -> rusqlite::Result<()> {
+        let transaction = self.connection.transaction()?;
+        for (server, row) in rows {
+            match row {
+                Some(row) => put(&transaction, server, row)?,
+                None => forget(&transaction, server)?,
+            }
+        }
+        transaction.commit()
+    }
+}
+
+fn put(connection: &Connection, server: &ServerId, row: &Remembered) -> rusqlite::Result<()> {
+    let episode = row.episode.as_ref();
+    connection.prepare(WRITE)?.execute(params![
+        server.as_str(),
+        stored(row.epoch.0),
+        stored(row.failed_attempts),
+        row.launched_at,
+        row.lasted_at,
+        episode.map(|episode| episode.since),
+        episode.map_or(0, |episode| stored(episode.attempt)),
+        episode.map_or("", |episode| &episode.why),
+        row.paused,
+        row.narrowing,
+    ])?;
+    Ok(())
+}
+
+fn forget(connection: &Connection, server: &ServerId) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM servers WHERE id = ?1", [server.as_str()])?;
+    Ok(())
+}
+
+fn remembered(row: &Row<'_>) -> rusqlite::Result<Option<(ServerId, Remembered)>> {
+    let since: Option<i64> = row.get("down_at")?;
+    let episode = Episode {
+        since: since.unwrap_or_default(),
+        attempt: loaded(row.get("down_attempt")?),
+        why: row.get("down_why")?,
+    };
+    let remembered = Remembered {
+        epoch: Epoch(loaded(row.get("epoch")?)),
+        failed_attempts: loaded(row.get("failed_attempts")?),
+        launched_at: row.get("launched_at")?,
+        lasted_at: row.get("lasted_at")?,
+        episode: since.map(|_| episode),
+        paused: row.get("paused")?,
+        narrowing: row.get("narrowing")?,
+    };
+    let server = ServerId::new(&row.get::<_, String>("id")?);
+    Ok(server.map(|server| (server, remembered)))
+}
+
+/// SQLite's integers are signed.
+fn stored(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn loaded(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or_default()
+}
+
+/// What to do about an error of SQLite.
+fn advice(error: &rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt) => {
+            format!("its journal is damaged or no journal ({error}): move it away to start afresh")
+        }
+        _ => error.to_string(),
+    }
+}
