@@ -53,12 +53,12 @@ impl Source {
             .collect()
     }
 
-    /// Each line's number, its text, and whether there is code on it.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str, bool)> {
+    /// Each line's number, its text, and its code without comments and the insides of strings.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str, &str)> {
         let pairs = self.text.lines().zip(self.code.lines());
         pairs
             .enumerate()
-            .map(|(at, (text, code))| (at + 1, text, !code.trim().is_empty()))
+            .map(|(at, (text, code))| (at + 1, text, code))
     }
 
     /// How many lines come before the unit tests at the bottom.
