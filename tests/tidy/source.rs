@@ -277,8 +277,8 @@ fn skipped(rest: &str, before: Option<char>) -> Option<usize> {
     if rest.starts_with('"') {
         return Some(quoted(rest, '"'));
     }
-    if rest.starts_with('\'') {
-        let is_lifetime = !rest[1..].starts_with('\\') && rest.chars().nth(2) != Some('\'');
+    if let Some(inside) = rest.strip_prefix('\'') {
+        let is_lifetime = !inside.starts_with('\\') && rest.chars().nth(2) != Some('\'');
         return (!is_lifetime).then(|| quoted(rest, '\''));
     }
     let hashes = rest.strip_prefix("br").or_else(|| rest.strip_prefix('r'))?;
