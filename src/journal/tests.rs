@@ -1,3 +1,5 @@
+//! The store over real files: what is resumed, what is refused.
+
 use std::os::unix::fs::PermissionsExt;
 
 use rusqlite::Connection;
