@@ -1,51 +1,218 @@
-//! Decisions to telemetry: metrics, log lines, the event stream. The only module that knows their names; one match
-//! over `Decision` feeds them all (S1), so no two can disagree.
+//! Decisions to telemetry: metrics, log lines, the event stream. The only module that knows their names. A decision
+//! comes in at one place (S1) and goes from there to every signal, so no two can disagree.
 
-use std::sync::Arc;
+pub mod events;
+pub mod log;
+
+mod counters;
+mod facts;
+mod gateway;
+mod gauges;
+mod maker;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{GaugeVec, Registry, TextEncoder};
+
+use counters::Counters;
+use events::Events;
+use gateway::GatewayMetrics;
+use gauges::Gauges;
+use maker::Maker;
 
 use crate::engine::decision::Decision;
 use crate::engine::snapshot::Snapshot;
 use crate::ids::{Epoch, ServerId};
 
 /// The process's telemetry. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Observer;
+#[derive(Clone)]
+pub struct Observer {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    registry: Registry,
+    gateway: Arc<GatewayMetrics>,
+    events: Events,
+    servers: Mutex<BTreeMap<ServerId, Entry>>,
+}
+
+struct Entry {
+    observer: ServerObserver,
+    collectors: Vec<Box<dyn Collector>>,
+}
 
 /// One server's telemetry, with its metric children cached. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct ServerObserver;
+#[derive(Clone)]
+pub struct ServerObserver {
+    server: Arc<Server>,
+}
+
+struct Server {
+    id: ServerId,
+    gauges: Gauges,
+    counters: Counters,
+    info: GaugeVec,
+    events: Events,
+    /// The last attempt that a decision named, for those that name none.
+    attempt: AtomicU64,
+}
 
 impl Observer {
     /// For a gateway of this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let _ = name;
-        Self
+        let registry = Registry::new();
+        let gateway = Arc::new(GatewayMetrics::new(&registry, name));
+        let events = Events::new(gateway.lagged_streams());
+        let shared = Shared {
+            registry,
+            gateway,
+            events,
+            servers: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
-    /// Makes every series of a server exist, at 0. `transport` is the label of `tidegate_server_info`.
+    /// Makes every series of a server exist, at 0; one that is known already keeps its counts. `transport` and
+    /// `protocol` are the labels of `tidegate_server_info`.
     #[must_use]
     pub fn server(&self, id: &ServerId, transport: &'static str, protocol: &str) -> ServerObserver {
-        let _ = (id, transport, protocol);
-        ServerObserver
+        let mut servers = self.shared.servers();
+        let entry = servers
+            .entry(id.clone())
+            .or_insert_with(|| self.shared.entry(id, transport));
+        let server = &entry.observer.server;
+        server.info.reset();
+        let info = server.info.with_label_values(&[transport, protocol]);
+        info.set(1.0);
+        entry.observer.clone()
     }
 
     /// Takes a removed server's series away.
     pub fn forget(&self, id: &ServerId) {
-        let _ = id;
+        let Some(entry) = self.shared.servers().remove(id) else {
+            return;
+        };
+        for collector in entry.collectors {
+            // It was registered, so it can be taken away.
+            let _ = self.shared.registry.unregister(collector);
+        }
     }
 
     /// The text of `/metrics`, after the gauges were set from these snapshots.
     #[must_use]
     pub fn metrics(&self, snapshots: &[(ServerId, Arc<Snapshot>)]) -> String {
-        let _ = snapshots;
-        String::new()
+        let servers = self.shared.servers();
+        for (id, snapshot) in snapshots {
+            if let Some(entry) = servers.get(id) {
+                entry.observer.server.gauges.set(snapshot);
+            }
+        }
+        drop(servers);
+        let families = self.shared.registry.gather();
+        TextEncoder::new()
+            .encode_to_string(&families)
+            .unwrap_or_default()
+    }
+
+    /// The event stream.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.shared.events
+    }
+
+    /// A host or client opened a session on this face.
+    pub fn session_opened(&self, face: &'static str) {
+        self.shared.gateway.session_opened(face);
+    }
+
+    /// A session on this face ended.
+    pub fn session_closed(&self, face: &'static str) {
+        self.shared.gateway.session_closed(face);
+    }
+
+    /// The configuration was loaded, at the start or again, and could be used or not.
+    pub fn config_loaded(&self, usable: bool) {
+        self.shared.gateway.config_loaded(usable);
+    }
+
+    /// The gateway's own loop woke this late.
+    pub fn loop_lag(&self, late: Duration) {
+        self.shared.gateway.lag(late);
+    }
+
+    /// Whether the state directory cannot be written.
+    pub fn journal_failing(&self, failing: bool) {
+        self.shared.gateway.journal_failing(failing);
+    }
+}
+
+impl Shared {
+    fn servers(&self) -> MutexGuard<'_, BTreeMap<ServerId, Entry>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, id: &ServerId, transport: &str) -> Entry {
+        let mut maker = Maker::for_server(&self.registry, id.as_str());
+        let server = Server {
+            id: id.clone(),
+            gauges: Gauges::new(&mut maker),
+            counters: Counters::new(&mut maker, transport, Arc::clone(&self.gateway)),
+            info: maker.gauges(
+                "tidegate_server_info",
+                "Static facts of a server; always 1.",
+                &["transport", "protocol"],
+            ),
+            events: self.events.clone(),
+            attempt: AtomicU64::new(0),
+        };
+        let server = Arc::new(server);
+        Entry {
+            observer: ServerObserver { server },
+            collectors: maker.finish(),
+        }
     }
 }
 
 impl ServerObserver {
     /// Tells one decision to every signal.
     pub fn decided(&self, epoch: Option<Epoch>, decision: &Decision) {
-        let _ = (epoch, decision);
+        let server = &*self.server;
+        server.counters.count(decision);
+        if decision.is_traffic() {
+            return;
+        }
+        server.gauges.note(decision);
+        let facts = facts::facts(decision);
+        if let Some(attempt) = facts.attempt {
+            server.attempt.store(attempt, Ordering::Relaxed);
+        }
+        let attempt = server.attempt.load(Ordering::Relaxed);
+        log::decision(facts.level, &server.id, epoch, attempt, decision);
+        server
+            .events
+            .push(&server.id, epoch, attempt, decision, &facts.fields);
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ServerObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServerObserver")
+            .field(&self.server.id)
+            .finish()
     }
 }

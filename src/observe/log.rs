@@ -1,0 +1,316 @@
+//! The log: one line per decision, text or JSON, to stderr. A line goes through a bounded channel to a thread of its own,
+//! so a reader of stderr that stops never stops the gateway: lines are then dropped and counted.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use prometheus::IntCounter;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::Observer;
+use crate::engine::decision::Decision;
+use crate::ids::{Epoch, ServerId};
+
+/// How many lines wait for the writer.
+const LINES_MAX: usize = 1_024;
+/// The longest line, in bytes; the rest is cut off.
+const LINE_MAX: usize = 16 << 10;
+/// How long the end of the process waits for a sink that takes nothing.
+const LAST_LINES: Duration = Duration::from_millis(500);
+
+/// Why there is no log.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not a level or filter.
+    #[error("telemetry.log.level {filter:?} is no level or filter: {why}; write e.g. `info`")]
+    Filter {
+        /// As it was written.
+        filter: String,
+        /// What the parser says.
+        why: String,
+    },
+    /// The writer's thread cannot be started.
+    #[error("cannot start the log's writer: {0}")]
+    Thread(#[from] io::Error),
+    /// Somebody else has it.
+    #[error("the process has a log already")]
+    Taken,
+}
+
+/// Keeps the log going; when it goes, the lines that wait are written, for at most half a second.
+#[derive(Debug)]
+#[must_use]
+pub struct Guard {
+    lines: Option<SyncSender<Job>>,
+    done: Receiver<()>,
+}
+
+enum Job {
+    Line(Vec<u8>),
+    Stop,
+}
+
+/// Sends the process's log to stderr, as text or as JSON. `filter` is a level or a filter of `EnvFilter`.
+///
+/// # Errors
+/// Where the filter cannot be read, or the process has a log already.
+pub fn init(json: bool, filter: &str, observer: &Observer) -> Result<Guard, Error> {
+    let filter = filter_of(filter)?;
+    let (lines, guard) = start(io::stderr(), observer.shared.gateway.dropped_lines())?;
+    let subscriber = subscriber(json, filter, lines);
+    tracing::subscriber::set_global_default(subscriber).map_err(|_| Error::Taken)?;
+    Ok(guard)
+}
+
+fn filter_of(filter: &str) -> Result<EnvFilter, Error> {
+    let builder = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
+    builder.parse(filter).map_err(|error| Error::Filter {
+        filter: filter.into(),
+        why: error.to_string(),
+    })
+}
+
+fn subscriber(
+    json: bool,
+    filter: EnvFilter,
+    lines: Lines,
+) -> Box<dyn tracing::Subscriber + Send + Sync> {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_target(false)
+        .with_writer(lines);
+    if json {
+        Box::new(builder.json().flatten_event(true).finish())
+    } else {
+        Box::new(builder.finish())
+    }
+}
+
+/// Writes the line of a decision.
+pub(super) fn decision(
+    level: Level,
+    server: &ServerId,
+    epoch: Option<Epoch>,
+    attempt: u64,
+    decision: &Decision,
+) {
+    let epoch = epoch.map(|epoch| epoch.0);
+    macro_rules! line {
+        ($level:expr) => {
+            tracing::event!(
+                $level, server = %server, epoch, attempt, kind = decision.kind(), "{}", Escaped(decision)
+            )
+        };
+    }
+    match level {
+        Level::ERROR => line!(Level::ERROR),
+        Level::WARN => line!(Level::WARN),
+        Level::INFO => line!(Level::INFO),
+        Level::DEBUG => line!(Level::DEBUG),
+        Level::TRACE => line!(Level::TRACE),
+    }
+}
+
+/// Foreign text without control characters and without those that turn the reading direction.
+struct Escaped<'a>(&'a Decision);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.to_string().chars() {
+            if c.is_control() || is_direction(c) {
+                write!(f, "{}", c.escape_default())?;
+            } else {
+                f.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Where formatted lines go.
+#[derive(Clone)]
+struct Lines {
+    sender: SyncSender<Job>,
+    dropped: IntCounter,
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = &'a Self;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        self
+    }
+}
+
+impl Write for &Lines {
+    /// The formatter writes each line whole.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut kept = line.get(..LINE_MAX).unwrap_or(line).to_vec();
+        if kept.len() < line.len() {
+            kept.push(b'\n');
+        }
+        if self.sender.try_send(Job::Line(kept)).is_err() {
+            self.dropped.inc();
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn start(mut sink: impl Write + Send + 'static, dropped: IntCounter) -> io::Result<(Lines, Guard)> {
+    let (sender, jobs) = sync_channel(LINES_MAX);
+    let (finished, done) = sync_channel(1);
+    std::thread::Builder::new()
+        .name("log".into())
+        .spawn(move || {
+            write_lines(&mut sink, &jobs);
+            // Nobody waits where the guard has given up.
+            let _ = finished.try_send(());
+        })?;
+    let lines = Some(sender.clone());
+    Ok((Lines { sender, dropped }, Guard { lines, done }))
+}
+
+fn write_lines(sink: &mut impl Write, jobs: &Receiver<Job>) {
+    while let Ok(Job::Line(line)) = jobs.recv() {
+        // A sink that is gone takes no line, and there is nowhere to say so.
+        let _ = sink.write_all(&line);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(lines) = self.lines.take() else {
+            return;
+        };
+        if lines.try_send(Job::Stop).is_ok() {
+            let _: Result<(), RecvTimeoutError> = self.done.recv_timeout(LAST_LINES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::Sender;
+
+    use super::*;
+
+    /// A sink that passes on what it takes, and takes nothing until it is told to.
+    struct Sink {
+        taken: Sender<String>,
+        open: Receiver<()>,
+    }
+
+    impl Write for Sink {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            let _ = self.open.recv();
+            let _ = self.taken.send(String::from_utf8_lossy(line).into_owned());
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn lines_of(json: bool, filter: &str, told: impl FnOnce()) -> Vec<String> {
+        let (taken, lines) = std::sync::mpsc::channel();
+        let (opener, open) = std::sync::mpsc::channel();
+        drop(opener);
+        let dropped = IntCounter::new("dropped", "of a test").unwrap();
+        let (writer, guard) = start(Sink { taken, open }, dropped).unwrap();
+        let subscriber = subscriber(json, filter_of(filter).unwrap(), writer);
+        tracing::subscriber::with_default(subscriber, told);
+        drop(guard);
+        lines.iter().collect()
+    }
+
+    fn down(why: &str) -> Decision {
+        Decision::Down {
+            attempt: 5,
+            why: why.into(),
+            mcpl: true,
+        }
+    }
+
+    fn tell(told: &Decision) {
+        let server = ServerId::new("chat").unwrap();
+        decision(Level::ERROR, &server, Some(Epoch(7)), 5, told);
+    }
+
+    #[test]
+    fn a_line_names_server_epoch_attempt_and_kind_and_escapes_what_peers_say() {
+        let told = || tell(&down("gone\r\nfake line\u{1b}[2J\u{202e}"));
+        let lines = lines_of(false, "info", told);
+        assert_eq!(lines.len(), 1);
+        let line = lines[0].trim_end();
+        let text = r"MCPL server down (attempt 5): gone\r\nfake line\u{1b}[2J\u{202e}";
+        assert!(line.contains(text), "{line}");
+        for field in [
+            "ERROR",
+            "server=chat",
+            "epoch=7",
+            "attempt=5",
+            "kind=\"down\"",
+        ] {
+            assert!(line.contains(field), "{field}: {line}");
+        }
+        assert!(!line.contains(|c: char| c.is_control()), "{line:?}");
+    }
+
+    #[test]
+    fn a_json_line_is_one_object() {
+        let lines = lines_of(true, "info", || tell(&down("gone")));
+        let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(line["server"], "chat");
+        assert_eq!((&line["epoch"], &line["attempt"]), (&7.into(), &5.into()));
+        assert_eq!(line["kind"], "down");
+        assert_eq!(line["message"], "MCPL server down (attempt 5): gone");
+    }
+
+    #[test]
+    fn what_the_filter_leaves_out_is_not_written() {
+        assert!(lines_of(false, "off", || tell(&down("gone"))).is_empty());
+        let error = filter_of("tidegate=loud").unwrap_err().to_string();
+        assert!(error.contains("write e.g. `info`"), "{error}");
+    }
+
+    #[test]
+    fn a_sink_that_takes_nothing_blocks_nobody_and_what_it_misses_is_counted() {
+        let (taken, lines) = std::sync::mpsc::channel();
+        let (opener, open) = std::sync::mpsc::channel();
+        let dropped = IntCounter::new("dropped", "of a test").unwrap();
+        let (writer, guard) = start(Sink { taken, open }, dropped.clone()).unwrap();
+        let subscriber = subscriber(false, filter_of("info").unwrap(), writer);
+        let flood = LINES_MAX as u64 + 100;
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..flood {
+                tell(&down("gone"));
+            }
+        });
+        // The writer holds one line at most beside those that wait.
+        assert!((99..=100).contains(&dropped.get()), "{}", dropped.get());
+        drop(opener);
+        drop(guard);
+        assert_eq!(lines.iter().count() as u64, flood - dropped.get());
+    }
+
+    #[test]
+    fn a_line_of_any_length_is_cut_off() {
+        let lines = lines_of(false, "info", || tell(&down(&"x".repeat(LINE_MAX * 2))));
+        assert_eq!(lines[0].len(), LINE_MAX + 1);
+    }
+}
