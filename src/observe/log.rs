@@ -1,5 +1,5 @@
-//! The log: one line per decision, text or JSON, to stderr. A line goes through a bounded channel to a thread of its own,
-//! so a reader of stderr that stops never stops the gateway: lines are then dropped and counted.
+//! The log: one line per decision, text or JSON, to stderr. A line goes through a bounded channel to a thread of its
+//! own, so a reader of stderr that stops never stops the gateway: lines are then dropped and counted.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};

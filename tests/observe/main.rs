@@ -1,4 +1,11 @@
 //! What operators see: the text of `/metrics`, the event stream, the operator faces.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    unreachable_pub,
+    reason = "a test that finds something else than it asks for fails loudly"
+)]
 
 mod metrics;
 mod samples;
