@@ -21,7 +21,10 @@ pub struct Moment {
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// The configuration is usable and the server enabled: connect it.
+    /// What is remembered of a server that is not started now: refused or disabled. Comes first, and once; `Start`
+    /// carries the same for one that is.
+    Resume(Resumed),
+    /// The configuration is usable and the server enabled: connect it. What it carries counts at the first time only.
     Start(Resumed),
     /// The configuration cannot be used: do not launch (R9).
     Refuse {

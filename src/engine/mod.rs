@@ -18,4 +18,15 @@ pub mod settings;
 pub mod snapshot;
 pub mod timers;
 
+mod episode;
+mod handshake;
+mod noise;
 mod outbox;
+mod peer;
+mod phase;
+mod probe;
+mod reconnect;
+mod server;
+mod traffic;
+
+pub use server::Server;

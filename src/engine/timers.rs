@@ -1,6 +1,6 @@
 //! The named deadlines of an engine, so that a loop that spins can say why.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,5 +43,30 @@ pub(super) fn earlier(
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
+    }
+}
+
+/// A deadline that has come.
+pub(super) fn is_due(deadline: Option<Instant>, now: Instant) -> bool {
+    deadline.is_some_and(|deadline| deadline <= now)
+}
+
+/// An instant of the past, which may lie before this process began and so be no `Instant`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Past {
+    known: Instant,
+    before: Duration,
+}
+
+impl Past {
+    /// So long before `now`.
+    pub(super) fn ago(now: Instant, before: Duration) -> Self {
+        Self { known: now, before }
+    }
+
+    /// How long ago it was at `now`.
+    pub(super) fn age(self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.known)
+            .saturating_add(self.before)
     }
 }

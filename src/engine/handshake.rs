@@ -1,0 +1,141 @@
+//! The opening of a connection: the text of `initialize`, the verdict on its answer, and what a server sends before it
+//! answers. It decides nothing about what follows.
+
+use bytes::Bytes;
+
+use super::input::Outcome;
+use crate::wire::jsonrpc::{self, Kind, Message, member};
+use crate::wire::mcp::{Revision, method};
+use crate::wire::mcpl;
+
+/// The id of the `initialize` request, the first of every connection.
+pub(super) const ID: u64 = 0;
+/// The error code by which a server refuses our revision (MCP 2026-07-28).
+const UNSUPPORTED_VERSION: &str = "-32022";
+/// How much of a peer's text a reason quotes, in characters.
+const QUOTE_MAX: usize = 200;
+/// What is held before the answer, in messages and bytes.
+const EARLY_MAX: usize = 1_000;
+/// See [`EARLY_MAX`].
+const EARLY_BYTES_MAX: usize = 16 << 20;
+
+/// Why an answer to `initialize` makes no connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    /// `Version` or `Handshake`.
+    pub(super) outcome: Outcome,
+    /// For people.
+    pub(super) why: String,
+}
+
+/// The `initialize` request. It offers the pinned revision or the latest, and what some host may be able to do.
+pub(super) fn request(pinned: Option<Revision>) -> Bytes {
+    let revision = pinned.unwrap_or(Revision::LATEST);
+    let (mcpl, version) = (mcpl::VERSION, env!("CARGO_PKG_VERSION"));
+    let params = format!(
+        r#"{{"protocolVersion":"{revision}","capabilities":{{"roots":{{"listChanged":true}},"sampling":{{}},"elicitation":{{}},"experimental":{{"mcpl":{{"version":"{mcpl}","pushEvents":true,"contextHooks":{{"beforeInference":true}},"inferenceLifecycle":true,"toolLifecycle":{{"observe":true,"inputs":true}},"inferenceRequest":{{"streaming":true}},"channels":{{"register":true,"lifecycle":true,"publish":true,"incoming":true,"streaming":true,"acknowledge":true,"typing":true}},"featureSets":true,"eventCoalescing":{{"pushEvents":true,"channelsIncoming":true,"deferred":true,"channelScopedPush":true,"retryWindowMs":3600000}}}}}}}},"clientInfo":{{"name":"tidegate","version":"{version}"}}}}"#
+    );
+    jsonrpc::request(ID, method::INITIALIZE, &params)
+}
+
+/// The notification that ends the handshake.
+pub(super) fn initialized() -> Bytes {
+    jsonrpc::notification(method::INITIALIZED, None)
+}
+
+/// Whether a response answers `initialize`. An error without an id can be about nothing else.
+pub(super) fn is_answer(message: &Message) -> bool {
+    message.our_id() == Some(ID) || (message.id().is_none() && message.error().is_some())
+}
+
+/// The revision that both speak, and the result's text.
+pub(super) fn read(
+    answer: &Message,
+    pinned: Option<Revision>,
+) -> Result<(Revision, &str), Verdict> {
+    if let Some(error) = answer.error() {
+        return Err(refused(error));
+    }
+    let result = answer.result().unwrap_or("null");
+    let named: String = member(result, "protocolVersion")
+        .and_then(|text| serde_json::from_str(text).ok())
+        .ok_or_else(|| verdict(Outcome::Handshake, unreadable(result)))?;
+    let known = Revision::parse(&named).filter(|known| pinned.is_none_or(|want| want == *known));
+    let revision = known.ok_or_else(|| verdict(Outcome::Version, unknown(&named, pinned)))?;
+    Ok((revision, result))
+}
+
+fn refused(error: &str) -> Verdict {
+    let message = member(error, "message")
+        .and_then(|text| serde_json::from_str::<String>(text).ok())
+        .unwrap_or_default();
+    let code = member(error, "code").unwrap_or("no code");
+    let text = format!(
+        "initialize was refused ({}): {}",
+        quote(code),
+        quote(&message)
+    );
+    if code != UNSUPPORTED_VERSION {
+        return verdict(Outcome::Handshake, text);
+    }
+    let supported = member(error, "data").and_then(|data| member(data, "supported"));
+    let supported =
+        supported.map_or_else(String::new, |list| format!("; it supports {}", quote(list)));
+    verdict(Outcome::Version, text + &supported)
+}
+
+fn unknown(named: &str, pinned: Option<Revision>) -> String {
+    let named = quote(named);
+    match pinned {
+        Some(want) => format!("it answered with MCP {named}, and `protocol` wants {want} alone"),
+        None => format!("it answered with MCP {named}, which this gateway does not speak"),
+    }
+}
+
+fn unreadable(result: &str) -> String {
+    format!(
+        "its answer to initialize names no protocolVersion: {}",
+        quote(result)
+    )
+}
+
+fn verdict(outcome: Outcome, why: String) -> Verdict {
+    Verdict { outcome, why }
+}
+
+/// A peer's text, bounded and without control characters.
+fn quote(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().take(QUOTE_MAX).map(plain).collect()
+}
+
+/// What a server sent before it answered `initialize`, in order.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    messages: Vec<Message>,
+    bytes: usize,
+}
+
+impl Early {
+    /// Holds a message, or gives it back where the bound is reached.
+    pub(super) fn push(&mut self, message: Message) -> Option<Message> {
+        let bytes = self.bytes.saturating_add(message.len());
+        if self.messages.len() >= EARLY_MAX || bytes > EARLY_BYTES_MAX {
+            return Some(message);
+        }
+        self.bytes = bytes;
+        self.messages.push(message);
+        None
+    }
+
+    /// What is held.
+    pub(super) fn take(&mut self) -> Vec<Message> {
+        self.bytes = 0;
+        std::mem::take(&mut self.messages)
+    }
+}
+
+/// Whether a message is a `ping`, which is answered in any state of a connection.
+pub(super) fn is_ping(message: &Message) -> bool {
+    message.kind() == Kind::Request && message.method() == method::PING
+}

@@ -1,0 +1,52 @@
+//! Lines on a server's stdout that are no JSON-RPC: counted, reported at most once a minute, never fatal.
+
+use std::time::{Duration, Instant};
+
+use super::decision::Decision;
+
+/// Between two reports.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What was not reported yet, and when it may be.
+#[derive(Debug, Default)]
+pub(super) struct Noise {
+    lines: u64,
+    sample: String,
+    until: Option<Instant>,
+}
+
+impl Noise {
+    /// Counts a line; the first after a quiet minute is reported at once.
+    pub(super) fn hear(&mut self, sample: String, now: Instant) -> Option<Decision> {
+        if self.lines == 0 {
+            self.sample = sample;
+        }
+        self.lines = self.lines.saturating_add(1);
+        if self.until.is_some() {
+            return None;
+        }
+        self.report(now)
+    }
+
+    /// When what was counted is due.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// Reports what was counted since the last report, once the minute is over.
+    pub(super) fn fire(&mut self, now: Instant) -> Option<Decision> {
+        self.until = None;
+        if self.lines == 0 {
+            return None;
+        }
+        self.report(now)
+    }
+
+    fn report(&mut self, now: Instant) -> Option<Decision> {
+        self.until = now.checked_add(QUIET);
+        Some(Decision::Noise {
+            lines: std::mem::take(&mut self.lines),
+            sample: std::mem::take(&mut self.sample),
+        })
+    }
+}
