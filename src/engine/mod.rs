@@ -23,7 +23,6 @@ mod handshake;
 mod noise;
 mod outbox;
 mod peer;
-mod phase;
 mod probe;
 mod reconnect;
 mod server;

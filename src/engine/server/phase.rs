@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::decision::State;
-use super::handshake::Early;
-use super::probe::Probe;
-use super::timers::Timer;
+use crate::engine::decision::State;
+use crate::engine::handshake::Early;
+use crate::engine::probe::Probe;
+use crate::engine::timers::Timer;
 use crate::ids::{Attempt, Epoch};
 use crate::wire::mcp::Revision;
 
@@ -107,6 +107,14 @@ pub(super) enum Next {
     Dial,
     /// Rest, in this state.
     Rest(State),
+}
+
+impl Next {
+    /// The next attempt, after a wait that begins now; it is at most 24.8 days (R2), which every clock can say.
+    pub(super) fn retry_in(wait: Duration, now: Instant) -> Self {
+        let until = now.checked_add(wait).unwrap_or(now);
+        Self::Retry(Wait { until, wait })
+    }
 }
 
 impl Phase {

@@ -1,0 +1,237 @@
+//! What a transport tells, and the end of one that served (R4, R7, R20).
+
+use std::time::Duration;
+
+use super::Server;
+use super::phase::{Closing, Next, Phase, Report};
+use super::report::dropped;
+use crate::engine::decision::{Class, Decision, Direction, DropReason, State};
+use crate::engine::input::{End, Failure, LinkEvent, Loss, Moment, Outcome, Reap};
+use crate::engine::output::{Output, Record};
+use crate::engine::reconnect;
+use crate::ids::{Attempt, Epoch};
+use crate::wire::jsonrpc::{Kind, Message, Unreadable};
+
+/// A connection that serves, and its end.
+impl Server {
+    pub(super) fn take_link(&mut self, epoch: Epoch, event: LinkEvent, at: Moment) {
+        // What is tagged with any other epoch speaks of a transport that is no more.
+        if self.phase.epoch() != Some(epoch) {
+            return;
+        }
+        match event {
+            LinkEvent::Connected => self.connected(at),
+            LinkEvent::Failed(failure) => self.fail(&failure, at),
+            LinkEvent::Received(message) => self.receive(epoch, message, at),
+            LinkEvent::Unreadable { what, sample } => self.unreadable(epoch, &what, sample, at),
+            LinkEvent::Unsent { request } => {
+                if self.is_for_traffic(request) {
+                    self.traffic.unsent(epoch, request, at, &mut self.outbox);
+                }
+            }
+            LinkEvent::Stderr(line) => self.stderr(epoch, line),
+            LinkEvent::Lost(loss) => self.lost(loss, at),
+            LinkEvent::Gone(reap) => self.gone(&reap, at),
+        }
+    }
+
+    pub(super) fn receive(&mut self, epoch: Epoch, message: Message, at: Moment) {
+        let class = match message.kind() {
+            Kind::Request => Class::Request,
+            Kind::Notification => Class::Notification,
+            Kind::Response => Class::Response,
+        };
+        let direction = Direction::FromServer;
+        self.outbox
+            .decide(Some(epoch), Decision::Carried { direction, class });
+        match &mut self.phase {
+            Phase::Rest(_) | Phase::Waiting(_) => {}
+            Phase::Connecting(_) => self.receive_early(message, at),
+            Phase::Closing(_) => self.receive_late(epoch, message, at),
+            Phase::Serving(serving) => {
+                serving.probe.hear(at.now);
+                let pong = class == Class::Response && serving.probe.is_answer(message.our_id());
+                if !pong {
+                    self.traffic.receive(epoch, message, at, &mut self.outbox);
+                }
+            }
+        }
+    }
+
+    /// G7: a line read from a transport after its loss is never answered.
+    pub(super) fn receive_late(&mut self, epoch: Epoch, message: Message, at: Moment) {
+        let Phase::Closing(closing) = &self.phase else {
+            return;
+        };
+        if closing.for_good {
+            self.drop_message(epoch, DropReason::ClosedForGood, &message);
+        } else {
+            self.traffic.late(epoch, message, at, &mut self.outbox);
+        }
+    }
+
+    fn unreadable(&mut self, epoch: Epoch, what: &Unreadable, sample: String, at: Moment) {
+        if let Phase::Serving(serving) = &mut self.phase {
+            serving.probe.hear(at.now);
+        }
+        if *what == Unreadable::NotJson {
+            let noise = self.noise.hear(sample, at.now);
+            if let Some(noise) = noise {
+                self.outbox.decide(Some(epoch), noise);
+            }
+        } else if matches!(self.phase, Phase::Closing(_)) {
+            self.outbox
+                .decide(Some(epoch), dropped(DropReason::Unreadable, ""));
+        } else {
+            self.traffic.unreadable(epoch, what, at, &mut self.outbox);
+        }
+    }
+
+    fn stderr(&mut self, epoch: Epoch, line: String) {
+        if let Some(link) = self.phase.link_mut() {
+            link.stderr.push(line.clone());
+        }
+        self.outbox.decide(Some(epoch), Decision::Stderr(line));
+    }
+
+    fn lost(&mut self, loss: Loss, at: Moment) {
+        match self.phase {
+            Phase::Rest(_) | Phase::Waiting(_) | Phase::Closing(_) => {}
+            Phase::Connecting(_) => {
+                let detail = format!("the connection ended before its handshake, {}", loss.end);
+                let failure = Failure {
+                    outcome: Outcome::Refused,
+                    detail,
+                    retry_after: None,
+                    stderr: loss.stderr,
+                };
+                self.fail(&failure, at);
+            }
+            Phase::Serving(_) => self.end(loss, None, at),
+        }
+    }
+
+    /// The boundary. The end is counted before anything else can see it (R4). `asked` is what follows where the gateway
+    /// was told to end the connection, which is no failure.
+    pub(super) fn end(&mut self, loss: Loss, asked: Option<Next>, at: Moment) {
+        let Phase::Serving(serving) = &self.phase else {
+            return;
+        };
+        let (epoch, attempt, lasted) = (serving.link.epoch, serving.link.attempt, serving.lasted);
+        let lived = at.now.saturating_duration_since(serving.adopted);
+        let as_asked = asked.is_some() || self.is_as_asked(&loss.end);
+        let short = !lasted && !as_asked;
+        if short {
+            self.reconnect.end_short(attempt);
+        }
+        self.decide_end(&loss.end, lived, short);
+        let why = reconnect::closed_after(lived, &loss.end);
+        let why = reconnect::with_stderr(why, &loss.stderr);
+        self.reason = asked.is_none().then(|| why.clone());
+        self.healthy = Some(at.now);
+        self.away = at.now;
+        let for_good = self.is_removed() || (asked.is_none() && !self.settings.reconnect);
+        let report = match (as_asked, short) {
+            (_, true) => Report::ShortEnd,
+            (true, false) if asked.is_some() => Report::Told,
+            (_, false) => Report::HaltAlone,
+        };
+        let next = asked.unwrap_or_else(|| self.next_after(&loss.end, at));
+        self.turn(Phase::Closing(Closing {
+            epoch,
+            attempt: if lasted { Attempt(1) } else { attempt },
+            why,
+            report,
+            next,
+            for_good,
+        }));
+        self.traffic.lose(epoch, for_good, at, &mut self.outbox);
+        self.outbox.push(Output::Close { epoch });
+    }
+
+    fn decide_end(&mut self, end: &End, lived: Duration, short: bool) {
+        let Phase::Serving(serving) = &self.phase else {
+            return;
+        };
+        let failed_attempts = self.reconnect.failed();
+        let ended = Decision::Ended {
+            attempt: serving.link.attempt.0,
+            end: end.clone(),
+            lasted: serving.lasted,
+            lived,
+            failed_attempts,
+        };
+        self.outbox.decide(Some(serving.link.epoch), ended);
+        if short {
+            self.outbox.record(Record::Count(failed_attempts));
+        }
+    }
+
+    /// Somebody asked the process to end, and nobody wants it back (R20).
+    fn is_as_asked(&self, end: &End) -> bool {
+        !self.settings.reconnect && reconnect::is_as_asked(end)
+    }
+
+    fn next_after(&self, end: &End, at: Moment) -> Next {
+        if self.settings.reconnect {
+            let wait = self.reconnect.wait(&self.settings, at.jitter);
+            Next::retry_in(wait, at.now)
+        } else if self.is_as_asked(end) {
+            Next::Rest(State::Ended)
+        } else {
+            Next::Rest(State::Halted)
+        }
+    }
+
+    /// Nothing of the last transport is left, or what is left cannot be ended.
+    fn gone(&mut self, reap: &Reap, at: Moment) {
+        if !matches!(self.phase, Phase::Closing(_)) {
+            let end = End::Reset("the transport is gone".into());
+            self.lost(
+                Loss {
+                    end,
+                    stderr: Vec::new(),
+                },
+                at,
+            );
+        }
+        let resting = Phase::Rest(self.state());
+        let Phase::Closing(closing) = std::mem::replace(&mut self.phase, resting) else {
+            return;
+        };
+        match (closing.next, reap) {
+            (Next::Rest(state), _) if closing.report == Report::Told => {
+                self.turn(Phase::Rest(state));
+            }
+            (_, Reap::Unreapable { pids }) => {
+                let why = format!(
+                    "{}; {} outlive SIGTERM and SIGKILL",
+                    closing.why,
+                    list(pids)
+                );
+                self.halt(closing.attempt, why, at);
+            }
+            (Next::Rest(State::Halted), Reap::Clean) => {
+                let why = format!("{}; reconnect is off", closing.why);
+                self.halt(closing.attempt, why, at);
+            }
+            (Next::Rest(state), Reap::Clean) => self.turn(Phase::Rest(state)),
+            (Next::Retry(wait), Reap::Clean) => {
+                self.report_end(&closing, at);
+                if closing.report != Report::Told {
+                    self.tell_wait(wait.wait);
+                }
+                self.turn(Phase::Waiting(wait));
+            }
+            (Next::Dial, Reap::Clean) => {
+                self.report_end(&closing, at);
+                self.dial(at);
+            }
+        }
+    }
+}
+
+fn list(pids: &[u32]) -> String {
+    let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+    format!("processes {}", pids.join(", "))
+}
