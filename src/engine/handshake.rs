@@ -2,6 +2,7 @@
 //! answers. It decides nothing about what follows.
 
 use bytes::Bytes;
+use serde_json::{Value, json};
 
 use super::input::Outcome;
 use crate::wire::jsonrpc::{self, Kind, Message, member};
@@ -30,12 +31,38 @@ pub(super) struct Verdict {
 
 /// The `initialize` request. It offers the pinned revision or the latest, and what some host may be able to do.
 pub(super) fn request(pinned: Option<Revision>) -> Bytes {
-    let revision = pinned.unwrap_or(Revision::LATEST);
-    let (mcpl, version) = (mcpl::VERSION, env!("CARGO_PKG_VERSION"));
-    let params = format!(
-        r#"{{"protocolVersion":"{revision}","capabilities":{{"roots":{{"listChanged":true}},"sampling":{{}},"elicitation":{{}},"experimental":{{"mcpl":{{"version":"{mcpl}","pushEvents":true,"contextHooks":{{"beforeInference":true}},"inferenceLifecycle":true,"toolLifecycle":{{"observe":true,"inputs":true}},"inferenceRequest":{{"streaming":true}},"channels":{{"register":true,"lifecycle":true,"publish":true,"incoming":true,"streaming":true,"acknowledge":true,"typing":true}},"featureSets":true,"eventCoalescing":{{"pushEvents":true,"channelsIncoming":true,"deferred":true,"channelScopedPush":true,"retryWindowMs":3600000}}}}}}}},"clientInfo":{{"name":"tidegate","version":"{version}"}}}}"#
-    );
-    jsonrpc::request(ID, method::INITIALIZE, &params)
+    let params = json!({
+        "protocolVersion": pinned.unwrap_or(Revision::LATEST).as_str(),
+        "capabilities": {
+            "roots": {"listChanged": true},
+            "sampling": {},
+            "elicitation": {},
+            "experimental": {"mcpl": mcpl_offer()},
+        },
+        "clientInfo": {"name": "tidegate", "version": env!("CARGO_PKG_VERSION")},
+    });
+    jsonrpc::request(ID, method::INITIALIZE, &params.to_string())
+}
+
+/// Every leaf of MCPL but `modelInfo`.
+fn mcpl_offer() -> Value {
+    json!({
+        "version": mcpl::VERSION,
+        "pushEvents": true,
+        "contextHooks": {"beforeInference": true},
+        "inferenceLifecycle": true,
+        "toolLifecycle": {"observe": true, "inputs": true},
+        "inferenceRequest": {"streaming": true},
+        "channels": {
+            "register": true, "lifecycle": true, "publish": true, "incoming": true,
+            "streaming": true, "acknowledge": true, "typing": true,
+        },
+        "featureSets": true,
+        "eventCoalescing": {
+            "pushEvents": true, "channelsIncoming": true, "deferred": true,
+            "channelScopedPush": true, "retryWindowMs": 3_600_000,
+        },
+    })
 }
 
 /// The notification that ends the handshake.
