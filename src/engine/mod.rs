@@ -18,12 +18,18 @@ pub mod settings;
 pub mod snapshot;
 pub mod timers;
 
+mod answers;
 mod episode;
+mod gate;
+mod grant;
 mod handshake;
+mod host;
 mod noise;
 mod outbox;
 mod peer;
+mod policy;
 mod probe;
+mod queue;
 mod reconnect;
 mod server;
 mod traffic;

@@ -15,6 +15,8 @@ pub const VERSION_WAIT_MIN: Duration = Duration::from_secs(900);
 /// What one server's engine is told to do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// The server's id, for the texts that a host reads (A4).
+    pub server: String,
     /// Launched as a child, so that a version verdict halts (R10); a remote one is retried.
     pub launched: bool,
     /// The revision to offer, where the operator pinned one; `None` offers the latest and takes any.
@@ -117,6 +119,7 @@ impl Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            server: String::new(),
             launched: true,
             revision: None,
             reconnect: true,

@@ -1,5 +1,6 @@
 //! The named deadlines of an engine, so that a loop that spins can say why.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// What a deadline is for.
@@ -68,5 +69,37 @@ impl Past {
     pub(super) fn age(self, now: Instant) -> Duration {
         now.saturating_duration_since(self.known)
             .saturating_add(self.before)
+    }
+}
+
+/// Deadlines of many things, the earliest always at hand.
+#[derive(Debug)]
+pub(super) struct Deadlines<K>(BTreeSet<(Instant, K)>);
+
+impl<K> Default for Deadlines<K> {
+    fn default() -> Self {
+        Self(BTreeSet::new())
+    }
+}
+
+impl<K: Ord + Copy> Deadlines<K> {
+    /// Wakes `key` at `at`.
+    pub(super) fn set(&mut self, at: Instant, key: K) {
+        self.0.insert((at, key));
+    }
+
+    /// Takes back a deadline that was set.
+    pub(super) fn clear(&mut self, at: Instant, key: K) {
+        self.0.remove(&(at, key));
+    }
+
+    /// The earliest.
+    pub(super) fn next(&self) -> Option<(Instant, K)> {
+        self.0.first().copied()
+    }
+
+    /// The earliest, if it is not later than `now`. It stays set.
+    pub(super) fn due(&self, now: Instant) -> Option<K> {
+        self.next().filter(|(at, _)| *at <= now).map(|(_, key)| key)
     }
 }

@@ -1,78 +1,152 @@
-//! The traffic half of the engine: what is held, granted, forwarded and answered. A stub until it lands.
-#![allow(
-    dead_code,
-    clippy::unused_self,
-    clippy::needless_pass_by_value,
-    clippy::needless_pass_by_ref_mut,
-    reason = "the traffic half replaces this file"
-)]
+//! The traffic of one server: what it and the hosts send each other, held, granted, forwarded and answered (G, P, A). It
+//! composes the parts that do each; when a transport is dialed, lost or judged is decided elsewhere.
+
+mod away;
+mod clients;
+mod downstream;
+mod exchange;
+#[cfg(test)]
+mod rig;
+mod upstream;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::decision::State;
+pub(super) use self::away::Away;
+use super::answers::{Asks, Calls};
+use super::decision::{Decision, DropReason, Hold};
+use super::gate::Gate;
+use super::grant::Narrowing;
+use super::host::{Hosts, Session};
 use super::input::{HostEvent, Moment};
 use super::outbox::Outbox;
+use super::output::Record;
 use super::peer::Peer;
+use super::policy::Policy;
+use super::queue::{Item, Waiting};
 use super::settings::Settings;
 use super::snapshot::Snapshot;
-use super::timers::Timer;
+use super::timers::{Timer, earlier};
 use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::{Message, Unreadable};
 
-/// What a host's call meets while no transport serves (A4).
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Away {
-    /// The state that it is told.
-    pub(super) state: State,
-    /// The attempt that runs or comes next.
-    pub(super) attempt: u64,
-    /// When that begins, where it is known.
-    pub(super) retry_at: Option<Instant>,
-    /// Why it is away, without secrets.
-    pub(super) reason: Option<String>,
-}
+/// World messages with a host at a time (G13).
+const WINDOW: usize = 256;
 
-/// What traffic wants of the connection.
+/// Something that only the owner of the connection can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// End it: the server's receipt asks for that (P4).
+    /// End it: its server refused the policy and asked for that (P4).
     End,
 }
 
-/// One server's traffic.
+/// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
-    settled: bool,
+    settings: Arc<Settings>,
+    serving: Option<Epoch>,
+    closed_for_good: bool,
+    peer: Option<Peer>,
+    away: Away,
+    gate: Gate,
+    waiting: Waiting,
+    policy: Policy,
+    narrowing: Option<Narrowing>,
+    calls: Calls,
+    asks: Asks,
+    hosts: Hosts,
+    request: Option<Request>,
+    tally: Tally,
+}
+
+/// What became of every message that was read from the server (Conservation).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    read: u64,
+    delivered: u64,
+    refused: u64,
+    duplicate: u64,
+    dropped: u64,
 }
 
 impl Traffic {
+    /// No transport serves yet, and nothing is known of the server.
     pub(super) fn new(settings: Arc<Settings>) -> Self {
-        let _ = settings;
-        Self::default()
+        let mut traffic = Self::default();
+        traffic.waiting.limit_age(settings.kept_max_age);
+        traffic.settings = settings;
+        traffic
     }
+
+    /// Takes over what the state directory remembers. Before the first transport.
     pub(super) fn resume(&mut self, paused: bool, narrowing: Option<String>) {
-        let _ = (paused, narrowing);
+        if paused {
+            self.gate.resume(Hold::Pause);
+        }
+        self.narrowing = narrowing.and_then(|params| Narrowing::read(&params));
     }
+
+    /// Other settings hold from now on; a changed mask is negotiated (P3).
     pub(super) fn configure(&mut self, settings: Arc<Settings>, at: Moment, out: &mut Outbox) {
-        let _ = (settings, at, out);
+        self.settings = settings;
+        self.renegotiate(at, out);
+        self.check();
     }
+
+    /// The handshake of `epoch` is done and `notifications/initialized` sent: its transport serves.
     pub(super) fn adopt(&mut self, epoch: Epoch, peer: Peer, at: Moment, out: &mut Outbox) {
-        let _ = (epoch, peer, at, out);
-        self.settled = true;
+        self.serving = Some(epoch);
+        self.closed_for_good = false;
+        let mcpl = peer.is_mcpl();
+        self.peer = Some(peer);
+        if mcpl {
+            self.gate.hold(Hold::Policy, at.now);
+            self.policy.open(self.offer());
+            self.hold_for_host(at.now);
+            self.exchange(at, out);
+        } else {
+            self.policy.open_without();
+            self.gate.lift(Hold::NoHost, at.now);
+            self.settle(at, out);
+        }
+        self.check();
     }
+
+    /// A message of `epoch`.
     pub(super) fn receive(&mut self, epoch: Epoch, message: Message, at: Moment, out: &mut Outbox) {
-        let _ = (epoch, message, at, out);
+        if self.serving == Some(epoch) {
+            self.tally.read += 1;
+            self.from_server(epoch, message, at, out);
+        } else {
+            self.take_late(epoch, message, at, out);
+        }
+        self.check();
     }
+
+    /// Something of `epoch` that is no message: answered where it can be a request, and dropped.
     pub(super) fn unreadable(
         &mut self,
         epoch: Epoch,
         what: &Unreadable,
-        at: Moment,
+        _at: Moment,
         out: &mut Outbox,
     ) {
-        let _ = (epoch, what, at, out);
+        self.tally.read += 1;
+        let wants_answer = match what {
+            Unreadable::NotJson | Unreadable::TooLong { id: None, .. } => false,
+            Unreadable::Batch
+            | Unreadable::TooDeep
+            | Unreadable::TooLong { id: Some(_), .. }
+            | Unreadable::Invalid { .. } => true,
+        };
+        if wants_answer {
+            self.answer_server(epoch, what.answer(), out);
+        }
+        self.drop_read(DropReason::Unreadable, "", 1, out);
+        self.check();
     }
+
+    /// A frame for `epoch` was not written: its outbound queue was full. `request` is our id of the request in it.
     pub(super) fn unsent(
         &mut self,
         epoch: Epoch,
@@ -80,18 +154,38 @@ impl Traffic {
         at: Moment,
         out: &mut Outbox,
     ) {
-        let _ = (epoch, request, at, out);
+        self.unsend(epoch, request, at, out);
+        self.check();
     }
+
+    /// A message of `epoch`, read after its transport's loss (G7).
     pub(super) fn late(&mut self, epoch: Epoch, message: Message, at: Moment, out: &mut Outbox) {
-        let _ = (epoch, message, at, out);
+        self.take_late(epoch, message, at, out);
+        self.check();
     }
+
+    /// The transport of `epoch` is gone; `for_good` when no other will follow (G5).
     pub(super) fn lose(&mut self, epoch: Epoch, for_good: bool, at: Moment, out: &mut Outbox) {
-        let _ = (epoch, for_good, at, out);
-        self.settled = false;
+        if self.serving == Some(epoch) {
+            self.serving = None;
+            self.gate.hold(Hold::Policy, at.now);
+            self.end_exchange(epoch, at, out);
+            self.end_calls(at, out);
+            self.end_asks(out);
+        } else if self.serving.is_some() {
+            return;
+        }
+        self.closed_for_good = for_good;
+        self.cross(for_good, out);
+        self.check();
     }
+
+    /// What a host is told while no transport serves (A4).
     pub(super) fn set_away(&mut self, away: Away) {
-        let _ = away;
+        self.away = away;
     }
+
+    /// Something happened to a host's session.
     pub(super) fn host(
         &mut self,
         session: SessionId,
@@ -99,24 +193,148 @@ impl Traffic {
         at: Moment,
         out: &mut Outbox,
     ) {
-        let _ = (session, event, at, out);
+        match event {
+            HostEvent::Attached { name } => {
+                self.hosts.attach(session, name);
+                out.decide(None, Decision::HostAttached);
+            }
+            HostEvent::Received(message) => self.from_host(session, &message, at, out),
+            HostEvent::Unreadable(what) => out.answer(session, what.answer()),
+            HostEvent::Detached => self.detach(session, at, out),
+        }
+        self.check();
     }
+
+    /// The operator's pause begins or ends (G3). Decides and records it.
     pub(super) fn pause(&mut self, on: bool, at: Moment, out: &mut Outbox) {
-        let _ = (on, at, out);
+        if self.gate.is_held(Hold::Pause) == on {
+            return;
+        }
+        out.decide(self.serving, Decision::Paused(on));
+        out.record(Record::Paused(on));
+        if on {
+            self.gate.hold(Hold::Pause, at.now);
+        } else {
+            self.lift(Hold::Pause, at, out);
+        }
+        self.check();
     }
+
+    /// Does what is due.
     pub(super) fn handle_timeout(&mut self, at: Moment, out: &mut Outbox) {
-        let _ = (at, out);
+        while let Some((id, call)) = self.calls.expire(at.now) {
+            self.time_out(id, call, at, out);
+        }
+        while let Some(item) = self.waiting.expire(at.now) {
+            self.expire_item(&item, out);
+        }
+        while let Some(session) = self.hosts.due(at.now) {
+            self.serve_host(session, true, at, out);
+        }
+        self.check();
     }
+
+    /// The next deadline.
     pub(super) fn poll_timeout(&self) -> Option<(Instant, Timer)> {
-        None
+        let host = self.hosts.next().map(|at| (at, Timer::HostPolicy));
+        let ask = self.asks.next().map(|at| (at, Timer::Registration));
+        let waiting = earlier(self.waiting.next(), self.calls.next());
+        earlier(waiting, earlier(host, ask))
     }
+
+    /// What only the owner can do, once.
     pub(super) fn take_request(&mut self) -> Option<Request> {
-        None
+        self.request.take()
     }
+
+    /// Whether the serving epoch's first exchange has settled, or it needs none.
     pub(super) fn is_settled(&self) -> bool {
-        self.settled
+        self.serving.is_some() && self.policy.is_settled()
     }
+
+    /// Fills in what this part knows.
     pub(super) fn fill(&self, now: Instant, snapshot: &mut Snapshot) {
-        let _ = (now, snapshot);
+        let (held, kept) = self.waiting.views(now, &self.settings.bounds);
+        let peer = self.peer.as_ref();
+        snapshot.revision = peer.filter(|_| self.serving.is_some()).map(Peer::revision);
+        snapshot.mcpl = peer.is_some_and(Peer::is_mcpl);
+        snapshot.granted = self.policy.granted().paths().collect();
+        snapshot.held = held;
+        snapshot.kept = kept;
+        snapshot.holds = self.gate.holds();
+        snapshot.in_flight = self.calls.len() + self.asks.len();
+        snapshot.sessions = self.hosts.len();
+        snapshot.host_serves = self.hosts.serving().is_some();
+        snapshot.paused = self.gate.is_held(Hold::Pause);
+    }
+
+    /// Read = delivered + held + kept + refused + answered as duplicate + dropped; what is with a host counts as held.
+    pub(super) fn conserved(&self) -> bool {
+        let tally = &self.tally;
+        let ended = tally.delivered + tally.refused + tally.duplicate + tally.dropped;
+        u64::try_from(self.waiting.len()).is_ok_and(|waiting| tally.read == ended + waiting)
+    }
+
+    fn check(&self) {
+        debug_assert!(self.conserved(), "{:?} {}", self.tally, self.waiting.len());
+    }
+
+    /// Drops messages that were read from the server.
+    fn drop_read(&mut self, reason: DropReason, method: &str, count: u64, out: &mut Outbox) {
+        self.tally.dropped += count;
+        self.say_dropped(reason, method, count, out);
+    }
+
+    fn drop_items(&mut self, reason: DropReason, items: &[Item], out: &mut Outbox) {
+        for item in items {
+            self.drop_read(reason, item.message.method(), 1, out);
+        }
+    }
+
+    /// Tells of messages that were dropped; those of hosts are in no tally.
+    fn say_dropped(&self, reason: DropReason, method: &str, count: u64, out: &mut Outbox) {
+        let method = method.into();
+        let dropped = Decision::Dropped {
+            reason,
+            method,
+            count,
+        };
+        out.decide(self.serving, dropped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rig::{PLAIN, Rig, field};
+
+    #[test]
+    fn a2_ids_of_any_form_come_back_as_received_to_two_sessions_that_use_the_same() {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        rig.client(1, "{}");
+        rig.client(2, "{}");
+        for id in ["\"\"", "0", "1.5", "1180591620717411303424"] {
+            for session in [1, 2] {
+                let call = format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"s{session}"}}}}"#
+                );
+                rig.host(session, &call);
+            }
+            let sent = rig.take_sent();
+            let ours: Vec<u64> = sent
+                .iter()
+                .map(|line| field(line, "id").as_u64().unwrap())
+                .collect();
+            assert_ne!(ours[0], ours[1]);
+            for id in ours.iter().rev() {
+                rig.server(&format!(
+                    r#"{{"jsonrpc":"2.0","id":{id},"result":{{"for":{id}}}}}"#
+                ));
+            }
+            for (session, ours) in [1, 2].into_iter().zip(ours) {
+                let wanted = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"for":{ours}}}}}"#);
+                assert_eq!(rig.take_answers(session), [wanted]);
+            }
+        }
     }
 }

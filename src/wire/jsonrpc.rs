@@ -230,6 +230,12 @@ impl Message {
             .map(|span| RequestId(self.text(span).into()))
     }
 
+    /// The JSON text of the id; `None` where there is none.
+    #[must_use]
+    pub fn id_text(&self) -> Option<&str> {
+        self.id.as_ref().map(|span| self.text(span))
+    }
+
     /// The integer that the id is, if it is one of the gateway's own (A2).
     #[must_use]
     pub fn our_id(&self) -> Option<u64> {

@@ -1,0 +1,472 @@
+//! What waits: messages held on the serving transport and messages kept across a boundary, in order and within their
+//! bounds (G4 to G7). It never decides whether one may pass.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::settings::Bounds;
+use super::snapshot::QueueView;
+use super::timers::{Deadlines, Timer};
+use crate::ids::Epoch;
+use crate::wire::jsonrpc::{Kind, Message};
+
+/// A held request that is no world message waits this long at most (G4).
+const HELD_MAX: Duration = Duration::from_secs(60);
+
+/// A message's place in the order in which its server wrote.
+pub(super) type Seq = u64;
+
+/// Messages that open and close together; order is kept within a lane, and by [`Seq`] between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lane {
+    /// The control plane, and what the policy hold alone delays.
+    Control,
+    /// The data plane, as far as it wakes nobody.
+    Data,
+    /// World messages and inference: a pause holds these too.
+    Waking,
+}
+
+/// A message that waits, or is with a host and not yet answered.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    /// As received.
+    pub(super) message: Message,
+    /// The epoch it came on; an answer goes there or nowhere (A1).
+    pub(super) epoch: Epoch,
+    /// When it was read.
+    pub(super) received: Instant,
+    /// Where it waits.
+    pub(super) lane: Lane,
+    /// It reports the world, and so outlives its process (G5).
+    pub(super) world: bool,
+    /// Its transport is gone.
+    pub(super) kept: bool,
+    /// A host had it and went without answering (G13).
+    pub(super) redelivered: bool,
+    place: Place,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Lane,
+    Parked(Box<str>),
+    Out,
+}
+
+/// What became of a message that was to be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// It waits.
+    Waits,
+    /// There is no room for another request (G4).
+    Full,
+}
+
+impl Item {
+    /// A message just read.
+    pub(super) fn new(message: Message, epoch: Epoch, received: Instant, lane: Lane) -> Self {
+        Self {
+            message,
+            epoch,
+            received,
+            lane,
+            world: false,
+            kept: false,
+            redelivered: false,
+            place: Place::Lane,
+        }
+    }
+
+    fn is_request(&self) -> bool {
+        self.message.kind() == Kind::Request
+    }
+}
+
+/// Counts and bytes of one of the two queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Load {
+    requests: usize,
+    notifications: usize,
+    bytes: usize,
+}
+
+impl Load {
+    fn add(&mut self, item: &Item) {
+        *self.count(item) += 1;
+        self.bytes += item.message.len();
+    }
+
+    fn remove(&mut self, item: &Item) {
+        *self.count(item) -= 1;
+        self.bytes -= item.message.len();
+    }
+
+    fn count(&mut self, item: &Item) -> &mut usize {
+        if item.is_request() {
+            &mut self.requests
+        } else {
+            &mut self.notifications
+        }
+    }
+}
+
+/// Every message that waits, and every world message that a host has not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    items: BTreeMap<Seq, Item>,
+    lanes: BTreeMap<Lane, BTreeSet<Seq>>,
+    parked: BTreeMap<Box<str>, BTreeSet<Seq>>,
+    held_notifications: BTreeSet<Seq>,
+    kept_ones: BTreeSet<Seq>,
+    deadlines: Deadlines<(Timer, Seq)>,
+    held: Load,
+    kept: Load,
+    out: usize,
+    last: Seq,
+    kept_max_age: Duration,
+}
+
+impl Waiting {
+    /// Kept messages are due after `kept_max_age`, from now on.
+    pub(super) fn limit_age(&mut self, kept_max_age: Duration) {
+        self.kept_max_age = kept_max_age;
+    }
+
+    /// The place of the next message.
+    pub(super) fn next_seq(&mut self) -> Seq {
+        self.last += 1;
+        self.last
+    }
+
+    /// Holds a message of the serving transport; returns the notifications that had to go (G4).
+    pub(super) fn hold(&mut self, item: Item, bounds: &Bounds) -> (Held, Vec<Item>) {
+        let mut dropped = Vec::new();
+        if item.is_request() {
+            let full = self.held.requests >= bounds.held_requests
+                || self.held.bytes + item.message.len() > bounds.held_bytes;
+            if full {
+                return (Held::Full, dropped);
+            }
+        } else {
+            while self.held.notifications >= bounds.held_notifications
+                || self.held.bytes + item.message.len() > bounds.held_bytes
+            {
+                let Some(oldest) = self.held_notifications.first().copied() else {
+                    return (Held::Waits, vec![item]);
+                };
+                dropped.extend(self.take(oldest));
+            }
+        }
+        let seq = self.next_seq();
+        self.insert(seq, item);
+        (Held::Waits, dropped)
+    }
+
+    /// Keeps a world message whose transport is gone; returns those that had to go, the newest first (G6).
+    pub(super) fn keep(&mut self, item: Item, bounds: &Bounds) -> Vec<Item> {
+        let seq = self.next_seq();
+        self.put_kept(seq, item);
+        self.trim(bounds)
+    }
+
+    fn put_kept(&mut self, seq: Seq, item: Item) {
+        self.insert(seq, Item { kept: true, ..item });
+    }
+
+    /// The earliest stay (G6).
+    fn trim(&mut self, bounds: &Bounds) -> Vec<Item> {
+        let mut dropped = Vec::new();
+        while let Some(is_request) = self.overfull(bounds) {
+            let mut newest = self.kept_ones.iter().rev();
+            let fits = |seq: &&Seq| {
+                is_request.is_none_or(|wanted| {
+                    self.items
+                        .get(seq)
+                        .is_some_and(|item| item.is_request() == wanted)
+                })
+            };
+            let Some(seq) = newest.find(fits).copied() else {
+                break;
+            };
+            dropped.extend(self.take(seq));
+        }
+        dropped
+    }
+
+    /// Which kind of kept message is too many: requests, notifications, or either (by bytes).
+    fn overfull(&self, bounds: &Bounds) -> Option<Option<bool>> {
+        if self.kept.requests > bounds.kept_requests {
+            Some(Some(true))
+        } else if self.kept.notifications > bounds.kept_notifications {
+            Some(Some(false))
+        } else if self.kept.bytes > bounds.kept_bytes {
+            Some(None)
+        } else {
+            None
+        }
+    }
+
+    /// A boundary: what is held is kept where it reports the world, and is returned where not (G5). `for_good` returns
+    /// the world messages too, kept ones among them.
+    pub(super) fn cross(&mut self, for_good: bool, bounds: &Bounds) -> Crossed {
+        let mut crossed = Crossed::default();
+        let seqs: Vec<Seq> = self.items.keys().copied().collect();
+        for seq in seqs {
+            let Some(item) = self.items.get(&seq) else {
+                continue;
+            };
+            let out = item.place == Place::Out;
+            if item.world && for_good && !out {
+                crossed.closed.extend(self.take(seq));
+            } else if item.world && !item.kept && !out {
+                let item = self.take(seq);
+                item.into_iter().for_each(|item| self.put_kept(seq, item));
+            } else if !item.world && !out {
+                crossed.process.extend(self.take(seq));
+            }
+        }
+        crossed.full = self.trim(bounds);
+        crossed
+    }
+
+    /// Takes a message out.
+    pub(super) fn take(&mut self, seq: Seq) -> Option<Item> {
+        let item = self.items.remove(&seq)?;
+        self.unplace(seq, &item);
+        Some(item)
+    }
+
+    /// Waits for `what` outside its lane, so that others pass it (G9, G11).
+    pub(super) fn park(&mut self, seq: Seq, what: &str) {
+        if let Some(item) = self.take(seq) {
+            let place = Place::Parked(what.into());
+            self.insert(seq, Item { place, ..item });
+        }
+    }
+
+    /// Puts back into their lanes those that wait for something that `came`.
+    pub(super) fn unpark(&mut self, came: impl Fn(&str) -> bool) {
+        let seqs: Vec<Seq> = self
+            .parked
+            .iter()
+            .filter(|(what, _)| came(what))
+            .flat_map(|(_, seqs)| seqs.iter().copied())
+            .collect();
+        for seq in seqs {
+            self.put_back(seq);
+        }
+    }
+
+    fn put_back(&mut self, seq: Seq) {
+        if let Some(item) = self.take(seq) {
+            let place = Place::Lane;
+            self.insert(seq, Item { place, ..item });
+        }
+    }
+
+    /// A host has it; it is delivered once that host has answered (G13).
+    pub(super) fn hand_out(&mut self, seq: Seq) {
+        if let Some(item) = self.take(seq) {
+            let place = Place::Out;
+            self.insert(seq, Item { place, ..item });
+        }
+    }
+
+    /// Adds a message that goes to a host without having waited.
+    pub(super) fn add_out(&mut self, item: Item) -> Seq {
+        let seq = self.next_seq();
+        let place = Place::Out;
+        self.insert(seq, Item { place, ..item });
+        seq
+    }
+
+    /// A host went without answering: it waits again, where it was (G13). `serving` is the epoch that serves.
+    pub(super) fn recall(
+        &mut self,
+        seq: Seq,
+        serving: Option<Epoch>,
+        bounds: &Bounds,
+    ) -> Vec<Item> {
+        let Some(mut item) = self.take(seq) else {
+            return Vec::new();
+        };
+        item.redelivered = true;
+        item.place = Place::Lane;
+        item.kept |= serving != Some(item.epoch);
+        self.insert(seq, item);
+        self.trim(bounds)
+    }
+
+    fn insert(&mut self, seq: Seq, item: Item) {
+        match &item.place {
+            Place::Lane => {
+                self.lanes.entry(item.lane).or_default().insert(seq);
+            }
+            Place::Parked(what) => {
+                self.parked.entry(what.clone()).or_default().insert(seq);
+            }
+            Place::Out => self.out += 1,
+        }
+        if item.place != Place::Out {
+            self.count_in(seq, &item);
+        }
+        self.items.insert(seq, item);
+    }
+
+    fn count_in(&mut self, seq: Seq, item: &Item) {
+        if let Some((at, timer)) = self.deadline(item) {
+            self.deadlines.set(at, (timer, seq));
+        }
+        if item.kept {
+            self.kept.add(item);
+            self.kept_ones.insert(seq);
+        } else {
+            self.held.add(item);
+            if !item.is_request() {
+                self.held_notifications.insert(seq);
+            }
+        }
+    }
+
+    fn unplace(&mut self, seq: Seq, item: &Item) {
+        match &item.place {
+            Place::Lane => {
+                self.lanes.entry(item.lane).or_default().remove(&seq);
+            }
+            Place::Parked(what) => {
+                let set = self.parked.entry(what.clone()).or_default();
+                set.remove(&seq);
+                if set.is_empty() {
+                    self.parked.remove(what);
+                }
+            }
+            Place::Out => {
+                self.out -= 1;
+                return;
+            }
+        }
+        if let Some((at, timer)) = self.deadline(item) {
+            self.deadlines.clear(at, (timer, seq));
+        }
+        if item.kept {
+            self.kept.remove(item);
+            self.kept_ones.remove(&seq);
+        } else {
+            self.held.remove(item);
+            self.held_notifications.remove(&seq);
+        }
+    }
+
+    fn deadline(&self, item: &Item) -> Option<(Instant, Timer)> {
+        if item.kept {
+            let at = item.received.checked_add(self.kept_max_age)?;
+            Some((at, Timer::Kept))
+        } else if item.is_request() && !item.world {
+            let at = item.received.checked_add(HELD_MAX)?;
+            Some((at, Timer::Held))
+        } else {
+            None
+        }
+    }
+
+    /// Takes out the next message that has waited too long (G4, G6).
+    pub(super) fn expire(&mut self, now: Instant) -> Option<Item> {
+        let (_, seq) = self.deadlines.due(now)?;
+        self.take(seq)
+    }
+
+    /// The earliest deadline.
+    pub(super) fn next(&self) -> Option<(Instant, Timer)> {
+        self.deadlines.next().map(|(at, (timer, _))| (at, timer))
+    }
+
+    /// The held request of `epoch` under the id that the server chose (G4).
+    pub(super) fn find(&self, epoch: Epoch, id: &str) -> Option<Seq> {
+        let is_it = |item: &Item| {
+            item.epoch == epoch
+                && !item.kept
+                && item.place != Place::Out
+                && item.message.id_text() == Some(id)
+        };
+        let mut newest = self.items.iter().rev();
+        newest.find(|(_, item)| is_it(item)).map(|(seq, _)| *seq)
+    }
+
+    /// A message.
+    pub(super) fn get(&self, seq: Seq) -> Option<&Item> {
+        self.items.get(&seq)
+    }
+
+    /// The first message of a lane.
+    pub(super) fn front(&self, lane: Lane) -> Option<Seq> {
+        self.lanes.get(&lane)?.first().copied()
+    }
+
+    /// Everything that waits in a lane, in order.
+    pub(super) fn in_order(&self) -> Vec<(Seq, &Item)> {
+        let waits = |item: &Item| item.place == Place::Lane;
+        let items = self.items.iter().filter(|(_, item)| waits(item));
+        items.map(|(seq, item)| (*seq, item)).collect()
+    }
+
+    /// How many wait or are with a host.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// How many are with a host.
+    pub(super) fn out(&self) -> usize {
+        self.out
+    }
+
+    /// How many are kept.
+    pub(super) fn kept(&self) -> usize {
+        self.kept_ones.len()
+    }
+
+    /// Held and kept, for a snapshot.
+    pub(super) fn views(&self, now: Instant, bounds: &Bounds) -> (QueueView, QueueView) {
+        let waits = |kept| {
+            let mut items = self.items.values();
+            let first = items.find(|item| item.place != Place::Out && item.kept == kept);
+            first.map_or(Duration::ZERO, |item| {
+                now.saturating_duration_since(item.received)
+            })
+        };
+        let held = view(self.held, bounds.held_requests, bounds.held_notifications);
+        let kept = view(self.kept, bounds.kept_requests, bounds.kept_notifications);
+        (
+            QueueView {
+                oldest: waits(false),
+                ..held
+            },
+            QueueView {
+                oldest: waits(true),
+                ..kept
+            },
+        )
+    }
+}
+
+/// What a boundary took out of the queue.
+#[derive(Debug, Default)]
+pub(super) struct Crossed {
+    /// Spoke for the process that is gone.
+    pub(super) process: Vec<Item>,
+    /// World messages of a connection that is closed for good.
+    pub(super) closed: Vec<Item>,
+    /// World messages for which there was no room.
+    pub(super) full: Vec<Item>,
+}
+
+fn view(load: Load, requests_limit: usize, notifications_limit: usize) -> QueueView {
+    QueueView {
+        requests: load.requests,
+        requests_limit,
+        notifications: load.notifications,
+        notifications_limit,
+        bytes: load.bytes,
+        oldest: Duration::ZERO,
+    }
+}

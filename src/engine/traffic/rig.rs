@@ -1,0 +1,230 @@
+//! A traffic under test, with one server and its hosts played by the test. Test code only.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{Away, Traffic};
+use crate::engine::decision::Decision;
+use crate::engine::input::{HostEvent, Moment};
+use crate::engine::outbox::Outbox;
+use crate::engine::output::Output;
+use crate::engine::peer::Peer;
+use crate::engine::settings::Settings;
+use crate::ids::{Epoch, SessionId};
+use crate::wire::jsonrpc::Message;
+use crate::wire::mcp::Revision;
+
+/// What a chat bridge advertises.
+pub(super) const CHAT: &str = r#"{"capabilities":{"tools":{},"experimental":{"mcpl":{"version":"0.5","pushEvents":true,"inferenceRequest":true,"channels":true}}}}"#;
+/// What a plain MCP server advertises.
+pub(super) const PLAIN: &str = r#"{"capabilities":{}}"#;
+
+pub(super) struct Rig {
+    pub(super) traffic: Traffic,
+    pub(super) now: Instant,
+    epoch: u64,
+    out: Outbox,
+    /// What was said since the last look.
+    pub(super) decisions: Vec<Decision>,
+    sent: Vec<(u64, String)>,
+    answers: Vec<(u64, String)>,
+    dismissed: Vec<(u64, u16)>,
+}
+
+impl Rig {
+    pub(super) fn new() -> Self {
+        Self::with(Settings::default())
+    }
+
+    pub(super) fn with(settings: Settings) -> Self {
+        Self {
+            traffic: Traffic::new(Arc::new(settings)),
+            now: Instant::now(),
+            epoch: 0,
+            out: Outbox::default(),
+            decisions: Vec::new(),
+            sent: Vec::new(),
+            answers: Vec::new(),
+            dismissed: Vec::new(),
+        }
+    }
+
+    fn at(&self) -> Moment {
+        Moment {
+            now: self.now,
+            jitter: 0.0,
+        }
+    }
+
+    /// Runs one input and sorts its outputs.
+    pub(super) fn run(&mut self, input: impl FnOnce(&mut Traffic, Moment, &mut Outbox)) {
+        let at = self.at();
+        input(&mut self.traffic, at, &mut self.out);
+        assert!(self.traffic.conserved());
+        while let Some(output) = self.out.pop() {
+            match output {
+                Output::Send { epoch, frame, .. } => self.sent.push((epoch.0, text(&frame))),
+                Output::Answer { session, frame } => self.answers.push((session.0, text(&frame))),
+                Output::Dismiss { session, code, .. } => self.dismissed.push((session.0, code)),
+                Output::Decided { decision, .. } => self.decisions.push(decision),
+                Output::Record(_) => {}
+                Output::Dial { .. } | Output::Close { .. } => panic!("not traffic's: {output:?}"),
+            }
+        }
+    }
+
+    /// The next epoch is adopted.
+    pub(super) fn adopt(&mut self, initialize: &str) {
+        self.epoch += 1;
+        let epoch = Epoch(self.epoch);
+        let peer = Peer::read(Revision::LATEST, initialize).unwrap();
+        self.run(|traffic, at, out| traffic.adopt(epoch, peer, at, out));
+    }
+
+    /// The serving epoch's server writes a line.
+    pub(super) fn server(&mut self, line: &str) {
+        self.server_of(self.epoch, line);
+    }
+
+    pub(super) fn server_of(&mut self, epoch: u64, line: &str) {
+        let message = message(line);
+        self.run(|traffic, at, out| traffic.receive(Epoch(epoch), message, at, out));
+    }
+
+    pub(super) fn late(&mut self, epoch: u64, line: &str) {
+        let message = message(line);
+        self.run(|traffic, at, out| traffic.late(Epoch(epoch), message, at, out));
+    }
+
+    pub(super) fn lose(&mut self) {
+        self.lose_with(false);
+    }
+
+    pub(super) fn lose_with(&mut self, for_good: bool) {
+        let epoch = Epoch(self.epoch);
+        self.run(|traffic, at, out| traffic.lose(epoch, for_good, at, out));
+    }
+
+    pub(super) fn away(&mut self, away: Away) {
+        self.traffic.set_away(away);
+    }
+
+    pub(super) fn event(&mut self, session: u64, event: HostEvent) {
+        self.run(|traffic, at, out| traffic.host(SessionId(session), event, at, out));
+    }
+
+    /// A host's session writes a line.
+    pub(super) fn host(&mut self, session: u64, line: &str) {
+        self.event(session, HostEvent::Received(message(line)));
+    }
+
+    /// A plain client attaches and is initialized.
+    pub(super) fn client(&mut self, session: u64, capabilities: &str) {
+        self.event(session, HostEvent::Attached { name: None });
+        let initialize = format!(
+            r#"{{"jsonrpc":"2.0","id":"i","method":"initialize","params":{{"protocolVersion":"2025-06-18","capabilities":{capabilities},"clientInfo":{{"name":"c","version":"1"}}}}}}"#
+        );
+        self.host(session, &initialize);
+        self.host(
+            session,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        );
+        self.answers.clear();
+    }
+
+    /// An MCPL host attaches, is initialized and serves.
+    pub(super) fn mcpl_host(&mut self, session: u64) {
+        self.client(
+            session,
+            r#"{"experimental":{"mcpl":{"version":"0.5"}},"sampling":{}}"#,
+        );
+        self.wait(self.traffic.settings.policy_timeout);
+        self.answers.clear();
+    }
+
+    /// Adopts a chat bridge that accepts the policy.
+    pub(super) fn settled(&mut self) {
+        self.adopt(CHAT);
+        self.accept();
+    }
+
+    /// The server accepts the exchange that runs, and what was sent is forgotten.
+    pub(super) fn accept(&mut self) {
+        self.receipt(r#"{"accepted":true}"#);
+    }
+
+    pub(super) fn receipt(&mut self, receipt: &str) {
+        let sent = self.take_sent();
+        let update = sent
+            .iter()
+            .rev()
+            .find(|line| line.contains("featureSets/update"));
+        let id = field(update.unwrap(), "id").to_string();
+        self.server(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{receipt}}}"#
+        ));
+    }
+
+    /// Time passes, deadline by deadline.
+    pub(super) fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some((due, _)) = self.traffic.poll_timeout().filter(|(due, _)| *due <= end) {
+            self.now = self.now.max(due);
+            self.run(Traffic::handle_timeout);
+            assert!(
+                self.traffic
+                    .poll_timeout()
+                    .is_none_or(|(next, _)| next > self.now)
+            );
+        }
+        self.now = end;
+    }
+
+    /// What went to the serving epoch's server since the last look.
+    pub(super) fn take_sent(&mut self) -> Vec<String> {
+        let epoch = self.epoch;
+        let sent = std::mem::take(&mut self.sent);
+        let its = sent.into_iter().inspect(|(of, _)| assert_eq!(*of, epoch));
+        its.map(|(_, line)| line).collect()
+    }
+
+    /// What went to a session since the last look.
+    pub(super) fn take_answers(&mut self, session: u64) -> Vec<String> {
+        let (its, rest) = std::mem::take(&mut self.answers)
+            .into_iter()
+            .partition::<Vec<_>, _>(|(of, _)| *of == session);
+        self.answers = rest;
+        its.into_iter().map(|(_, line)| line).collect()
+    }
+
+    pub(super) fn take_dismissed(&mut self) -> Vec<(u64, u16)> {
+        std::mem::take(&mut self.dismissed)
+    }
+
+    /// How many messages were dropped for that reason, by its label.
+    pub(super) fn dropped(&self, label: &str) -> u64 {
+        let counts = self.decisions.iter().map(|decision| match decision {
+            Decision::Dropped { reason, count, .. } if reason.label() == label => *count,
+            _ => 0,
+        });
+        counts.sum()
+    }
+}
+
+pub(super) fn message(line: &str) -> Message {
+    Message::parse(Bytes::copy_from_slice(line.as_bytes())).unwrap()
+}
+
+/// A member of a line, by its path from the root.
+pub(super) fn field(line: &str, path: &str) -> Value {
+    let value: Value = serde_json::from_str(line).unwrap();
+    let pointer = format!("/{}", path.replace('.', "/"));
+    value.pointer(&pointer).cloned().unwrap_or(Value::Null)
+}
+
+fn text(frame: &Bytes) -> String {
+    String::from_utf8(frame.to_vec()).unwrap()
+}
