@@ -8,6 +8,21 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+pub mod diff;
+mod file;
+mod foreign;
+mod interpolate;
+mod limits;
+mod link;
+mod load;
+mod numbers;
+mod problem;
+mod read;
+pub mod schema;
+mod secrets;
+mod server;
+mod tree;
+
 use crate::engine::settings::Settings as EngineSettings;
 use crate::ids::ServerId;
 use crate::transport::Settings as TransportSettings;
@@ -103,15 +118,40 @@ pub struct Problem {
 /// Reads and validates a file. `env` looks a variable up.
 ///
 /// # Errors
-/// Problems with the file's own shape. A bad server is in its own `entry`.
+/// Problems with the file's own shape, and then those of its servers too, in the file's order. Where the file is
+/// sound, a bad server is in its own `entry`.
 pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Config, Vec<Problem>> {
-    let _ = env;
-    let message = "configuration is not built yet".into();
-    Err(vec![Problem {
-        file: path.into(),
-        line: 1,
-        column: 1,
-        path: String::new(),
-        message,
-    }])
+    let loaded = load::load(path, env);
+    loaded.config.ok_or(loaded.problems)
+}
+
+/// Every problem and every warning of a file, each in the file's order. Nothing is launched.
+#[must_use]
+pub fn check(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> (Vec<Problem>, Vec<Problem>) {
+    let loaded = load::load(path, env);
+    (loaded.problems, loaded.warnings)
+}
+
+/// Where a file is looked for when none is named, after `$TIDEGATE_CONFIG` (4-faces).
+const FILES: [&str; 4] = [
+    "./tidegate.yaml",
+    "./tidegate.json",
+    "./.mcp.json",
+    "./mcp.json",
+];
+
+/// The file to load: the one that was asked for, else `$TIDEGATE_CONFIG`, else the first that is there.
+///
+/// # Errors
+/// A text for an operator, where there is none.
+pub fn find(asked: Option<&Path>, env: &dyn Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
+    let named = asked.map(Path::to_owned);
+    let named = named.or_else(|| Some(env("TIDEGATE_CONFIG")?.into()));
+    let mut usual = FILES.iter().map(PathBuf::from);
+    named
+        .or_else(|| usual.find(|path| path.exists()))
+        .ok_or_else(|| {
+            let files = FILES.join(", ");
+            format!("no configuration: name a file, set TIDEGATE_CONFIG, or write one of {files}")
+        })
 }

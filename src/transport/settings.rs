@@ -25,6 +25,15 @@ impl Settings {
             Self::WebSocket(_) => "websocket",
         }
     }
+
+    /// R12: silence after which the transport probes by itself, where it does.
+    #[must_use]
+    pub fn keep_alive(&self) -> Option<Duration> {
+        match self {
+            Self::Stdio(_) => None,
+            Self::WebSocket(socket) => Some(socket.keep_alive),
+        }
+    }
 }
 
 /// A child process.
