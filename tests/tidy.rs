@@ -185,12 +185,12 @@ fn proportion_problems(sources: &[Source]) -> Problems {
 
 fn column_problems(source: &Source) -> Problems {
     let bad = |(line, text, code): (usize, &str, &str)| {
-        // A string, such as a message on the wire, is not broken for a margin.
-        let without_strings = code.split_whitespace().map(str::len).sum::<usize>();
-        let (columns, most) = match without_strings {
+        let black = |text: &str| text.split_whitespace().map(str::len).sum::<usize>();
+        let (columns, most) = match black(code) {
             0 => (text.chars().count(), COMMENT_COLUMNS_MAX),
-            short if text.contains('"') => (short, CODE_COLUMNS_MAX),
-            _ => (code.trim_end().len(), CODE_COLUMNS_MAX),
+            // A string, such as a message on the wire, is not broken for a margin.
+            outside if outside < black(text) => (outside, CODE_COLUMNS_MAX),
+            _ => (text.chars().count(), CODE_COLUMNS_MAX),
         };
         (columns > most).then(|| format!("{}:{line}: {columns} columns", source.path))
     };
@@ -559,6 +559,7 @@ mod planted {
         assert_eq!(found(&line("a ", CODE_COLUMNS_MAX)), 0);
         assert_eq!(found(&line("a ", CODE_COLUMNS_MAX + 1)), 1);
         assert_eq!(found(&format!("a(b\"{}\");", "x".repeat(200))), 0);
+        assert_eq!(found(&format!("r#\"{}\"#,", "x".repeat(200))), 0);
         assert_eq!(found(&line("//", COMMENT_COLUMNS_MAX)), 0);
         assert_eq!(found(&line("//", COMMENT_COLUMNS_MAX + 1)), 1);
     }

@@ -1,5 +1,5 @@
-//! Who is owed which answer (A1 to A5, A7): requests under way to the server and to hosts, by the gateway's own ids, with
-//! their deadlines. It holds no message.
+//! Who is owed which answer (A1 to A5, A7): requests under way to the server and to hosts, by the gateway's own ids,
+//! with their deadlines. It holds no message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The traffic of one server: what it and the hosts send each other, held, granted, forwarded and answered (G, P, A). It
-//! composes the parts that do each; when a transport is dialed, lost or judged is decided elsewhere.
+//! The traffic of one server: what it and the hosts send each other, held, granted, forwarded and answered (G, P, A).
+//! It composes the parts that do each; when a transport is dialed, lost or judged is decided elsewhere.
 
 mod away;
 mod clients;

@@ -5,6 +5,7 @@
 //! - `--name N`, `--revision R` (default: the revision it is asked for), `--mcpl` (advertises MCPL 0.5)
 //! - `--ws ADDR`: listens there (port 0: any) and prints `listening ws://HOST:PORT` on stdout
 //! - `--log FILE`: appends `<unix ms> <pid>` per launch
+//! - `--tools-file FILE`: lists the tools named there too, one a line
 //!
 //! How it dies (`--survive-after FILE` ends all of these, and `--never-handshake`, once FILE exists):
 //! - `--die-after-ms N`: after `notifications/initialized`, with `--exit-code N` (0); over WebSocket it closes with
@@ -289,7 +290,7 @@ impl Session {
             "initialize" => self.initialize(id, params, message),
             "featureSets/update" => self.policy(id, message),
             "tools/call" => self.call(id, params, message),
-            "tools/list" => self.answer(id, "result", &tools().to_string(), message),
+            "tools/list" => self.answer(id, "result", &self.tools().to_string(), message),
             "mcpl/manifest" => self.answer(id, "result", &manifest().to_string(), message),
             "channels/publish" => {
                 self.answer(
@@ -450,6 +451,12 @@ impl Session {
         self.answer(id, "result", &result, message);
     }
 
+    fn tools(&self) -> Value {
+        let file = self.flags.text("tools-file");
+        let more = file.map(|file| fs::read_to_string(file).unwrap());
+        tools(more.iter().flat_map(|names| names.lines()))
+    }
+
     /// Answers later, and reads on meanwhile.
     fn sleep(self: &Arc<Self>, ms: u64, id: &str, message: &Members) {
         let (session, text) = (
@@ -478,13 +485,13 @@ fn says(text: &str) -> String {
     json!({"content": [{"type": "text", "text": text}]}).to_string()
 }
 
-fn tools() -> Value {
+fn tools<'a>(more: impl Iterator<Item = &'a str>) -> Value {
     let names = [
         "echo", "sleep", "exit", "big", "env", "pid", "crash", "notify",
     ];
     let tool =
-        |name: &&str| json!({"name": name, "description": name, "inputSchema": {"type": "object"}});
-    json!({"tools": names.iter().map(tool).collect::<Vec<_>>()})
+        |name: &str| json!({"name": name, "description": name, "inputSchema": {"type": "object"}});
+    json!({"tools": names.into_iter().chain(more).map(tool).collect::<Vec<_>>()})
 }
 
 fn manifest() -> Value {

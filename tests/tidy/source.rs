@@ -252,17 +252,27 @@ fn blank(text: &str) -> String {
         let skipped = skipped(rest, code.chars().next_back());
         let taken = skipped.unwrap_or(next.len_utf8());
         match skipped {
-            Some(_) => code.extend(
-                rest[..taken]
-                    .bytes()
-                    .map(|b| if b == b'\n' { '\n' } else { ' ' }),
-            ),
+            Some(_) => code.push_str(&hidden(&rest[..taken])),
             None if next.is_ascii() => code.push(next),
             None => code.extend(std::iter::repeat_n('_', taken)),
         }
         rest = &rest[taken..];
     }
     code
+}
+
+/// A comment, or a string of which a quote is left, so that its line still counts as code.
+fn hidden(skipped: &str) -> String {
+    let spaces = skipped.bytes().map(|b| if b == b'\n' { '\n' } else { ' ' });
+    let quote = if skipped.starts_with('/') {
+        None
+    } else {
+        Some('"')
+    };
+    quote
+        .into_iter()
+        .chain(spaces.skip(usize::from(quote.is_some())))
+        .collect()
 }
 
 /// How long the comment, string or character is that `rest` begins with.
