@@ -1,16 +1,71 @@
 //! The shell around the engine: one task owns each server's engine, carries out what it asks for, and tells it what
 //! happened and when. It decides nothing.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod outbound;
+mod server;
 
-use crate::engine::input::Operator;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::join_all;
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+
+use crate::config::{Entry, Server as Configured};
+use crate::engine::input::{HostEvent, Input, Operator, Stop};
 use crate::engine::snapshot::Snapshot;
-use crate::ids::ServerId;
+use crate::face::{self, Outgoing, Refusal};
+use crate::ids::{ServerId, SessionId};
+use crate::journal::Journal;
+use crate::observe::Observer;
+use crate::transport::LAUNCHES_MAX;
+
+use outbound::{Outbound, Weigh};
+
+pub use outbound::Frames;
+
+/// The label of the only face so far.
+const FACE: &str = "websocket";
+/// How many host and client sessions one server takes.
+const SESSIONS_MAX: usize = 1_000;
+/// Inputs of one kind that may wait for an engine's owner; a peer that sends more waits.
+const INPUTS_MAX: usize = 256;
+/// What may wait for one host, in bytes (G16).
+const HOST_BYTES_MAX: usize = 8 << 20;
 
 /// A running gateway. Cheap to clone; for admin, faces and the demo.
-#[derive(Clone, Debug)]
-pub struct Gateway;
+#[derive(Clone)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    journal: Journal,
+    observer: Observer,
+    launches: Arc<Semaphore>,
+    sessions: AtomicU64,
+    servers: RwLock<Vec<Handle>>,
+}
+
+/// What the gateway holds of one server's task.
+#[derive(Clone)]
+struct Handle {
+    info: ServerInfo,
+    /// As it was last applied.
+    configured: Configured,
+    control: mpsc::Sender<Control>,
+    hosts: mpsc::Sender<Arrival>,
+    /// Told when a host's queue fits again.
+    drained: Arc<Notify>,
+    flags: Arc<Flags>,
+}
+
+/// What is read of a server's task without asking it.
+#[derive(Debug, Default)]
+struct Flags {
+    attempted: AtomicBool,
+    sessions: AtomicUsize,
+}
 
 /// What does not change while a server's entry stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,38 +83,329 @@ pub struct ServerInfo {
 #[error("no server `{0}` is configured")]
 pub struct UnknownServer(pub String);
 
+/// What the gateway asks of a server's task.
+enum Control {
+    /// Tell the engine; answered once it was handled.
+    Input(Input, oneshot::Sender<()>),
+    /// Make transports from this entry from now on, and tell the engine.
+    Entry(Box<Entry>, Input),
+    /// Stop; answered when nothing of the transport is left, with the processes that could not be ended.
+    Stop(Stop, oneshot::Sender<Vec<u32>>),
+    /// Tell what the server is like.
+    Snapshot(oneshot::Sender<Snapshot>),
+}
+
+/// What comes from the faces.
+enum Arrival {
+    /// A session opens.
+    Opened {
+        session: SessionId,
+        host: Option<String>,
+        outbound: Outbound<Outgoing>,
+    },
+    /// Something happened to it.
+    Event {
+        session: SessionId,
+        event: HostEvent,
+    },
+}
+
+impl Weigh for Outgoing {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Frame(frame) => frame.len(),
+            Self::Close { .. } => 0,
+        }
+    }
+}
+
 impl Gateway {
+    /// Starts every configured server in tasks of its own.
+    #[must_use]
+    pub fn start(servers: &[Configured], journal: Journal, observer: Observer) -> Self {
+        let shared = Shared {
+            journal,
+            observer,
+            launches: Arc::new(Semaphore::new(LAUNCHES_MAX)),
+            sessions: AtomicU64::new(1),
+            servers: RwLock::default(),
+        };
+        let gateway = Self {
+            shared: Arc::new(shared),
+        };
+        *gateway.write() = servers.iter().map(|server| gateway.spawn(server)).collect();
+        gateway
+    }
+
     /// The configured servers, in the file's order.
     #[must_use]
     pub fn servers(&self) -> Vec<ServerInfo> {
-        Vec::new()
+        self.handles()
+            .into_iter()
+            .map(|handle| handle.info)
+            .collect()
     }
 
     /// A view of one server, as of now.
+    ///
+    /// # Errors
+    /// Where no such server is configured.
     pub async fn snapshot(&self, server: &str) -> Result<Arc<Snapshot>, UnknownServer> {
-        Err(UnknownServer(server.into()))
+        let handle = self
+            .handle(server)
+            .ok_or_else(|| UnknownServer(server.into()))?;
+        handle
+            .snapshot()
+            .await
+            .ok_or_else(|| UnknownServer(server.into()))
     }
 
     /// A view of every server, as of now, in the file's order.
     pub async fn snapshots(&self) -> Vec<(ServerInfo, Arc<Snapshot>)> {
-        Vec::new()
+        let views = self.handles().into_iter().map(|handle| async move {
+            let snapshot = handle.snapshot().await?;
+            Some((handle.info, snapshot))
+        });
+        join_all(views).await.into_iter().flatten().collect()
     }
 
     /// Asks one server's engine for something. Returns once it was handled.
+    ///
+    /// # Errors
+    /// Where no such server is configured.
     pub async fn operate(&self, server: &str, command: Operator) -> Result<(), UnknownServer> {
-        let _ = command;
-        Err(UnknownServer(server.into()))
+        let handle = self
+            .handle(server)
+            .ok_or_else(|| UnknownServer(server.into()))?;
+        let (done, handled) = oneshot::channel();
+        let _ = handle
+            .control
+            .send(Control::Input(Input::Operator(command), done))
+            .await;
+        handled.await.map_err(|_| UnknownServer(server.into()))
     }
 
     /// Whether every server's first attempt has come to something (`/startupz`).
     #[must_use]
     pub fn has_started(&self) -> bool {
-        false
+        self.handles()
+            .iter()
+            .all(|handle| handle.flags.attempted.load(Ordering::Relaxed))
+    }
+
+    /// Carries out a new configuration: an unchanged server keeps its transport, its epoch and its queues. An entry
+    /// that became unusable leaves its running server as it is; the caller reports it (R9).
+    pub async fn apply(&self, servers: &[Configured]) {
+        let gone = self.handles().into_iter().map(|handle| handle.info.id);
+        let gone = gone.filter(|id| servers.iter().all(|server| server.id != *id));
+        join_all(gone.collect::<Vec<_>>().iter().map(|id| self.remove(id))).await;
+        let mut handles = Vec::with_capacity(servers.len());
+        for server in servers {
+            handles.push(match self.handle(server.id.as_str()) {
+                Some(handle) => self.change(handle, server).await,
+                None => self.spawn(server),
+            });
+        }
+        *self.write() = handles;
     }
 
     /// Stops every server, bounded by `within`; says which processes are left.
     pub async fn shutdown(&self, within: Duration) -> Vec<u32> {
-        let _ = within;
-        Vec::new()
+        let handles = self.handles();
+        let stops = join_all(handles.iter().map(|handle| handle.stop(Stop::Shutdown)));
+        let left = tokio::time::timeout(within, stops).await;
+        left.unwrap_or_default().into_iter().flatten().collect()
+    }
+
+    async fn change(&self, mut handle: Handle, server: &Configured) -> Handle {
+        let Some(control) = self.control_for(&handle.configured, server) else {
+            return handle;
+        };
+        match control {
+            Control::Stop(stop, _) => drop(handle.stop(stop).await),
+            control => drop(handle.control.send(control).await),
+        }
+        handle.info = info(server);
+        handle.configured = server.clone();
+        handle
+    }
+
+    /// What a server's task must be told so that it runs by `new` rather than by `old`.
+    fn control_for(&self, old: &Configured, new: &Configured) -> Option<Control> {
+        let entry = new.entry.as_ref().ok()?;
+        if !new.enabled {
+            let (done, _) = oneshot::channel();
+            return old.enabled.then_some(Control::Stop(Stop::Disabled, done));
+        }
+        let settings = Arc::clone(&entry.engine);
+        let input = match &old.entry {
+            Ok(old_entry) if old.enabled => {
+                let redial = old_entry.transport_key != entry.transport_key;
+                if !redial && old_entry.engine == settings {
+                    return None;
+                }
+                Input::Configure { settings, redial }
+            }
+            _ => Input::Start(self.shared.journal.resume(&new.id, SystemTime::now())),
+        };
+        Some(Control::Entry(Box::new(entry.clone()), input))
+    }
+
+    async fn remove(&self, id: &ServerId) {
+        let Some(handle) = self.handle(id.as_str()) else {
+            return;
+        };
+        handle.stop(Stop::Removed).await;
+        self.shared.observer.forget(id);
+    }
+
+    /// Starts a server's task and tells its engine how to begin.
+    fn spawn(&self, server: &Configured) -> Handle {
+        let info = info(server);
+        let (control, controls) = mpsc::channel(INPUTS_MAX);
+        let (hosts, arrivals) = mpsc::channel(INPUTS_MAX);
+        let flags = Arc::new(Flags::default());
+        let observer = self
+            .shared
+            .observer
+            .server(&info.id, info.transport, &info.protocol);
+        let drained = Arc::<Notify>::default();
+        let shared = Arc::clone(&self.shared);
+        let task = server::Task::new(
+            server,
+            shared,
+            observer,
+            Arc::clone(&flags),
+            Arc::clone(&drained),
+        );
+        tokio::spawn(task.run(controls, arrivals));
+        Handle {
+            info,
+            configured: server.clone(),
+            control,
+            hosts,
+            drained,
+            flags,
+        }
+    }
+
+    fn handles(&self) -> Vec<Handle> {
+        self.shared
+            .servers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn handle(&self, server: &str) -> Option<Handle> {
+        let handles = self
+            .shared
+            .servers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        handles
+            .iter()
+            .find(|handle| handle.info.id.as_str() == server)
+            .cloned()
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Vec<Handle>> {
+        self.shared
+            .servers
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn info(server: &Configured) -> ServerInfo {
+    let entry = server.entry.as_ref().ok();
+    ServerInfo {
+        id: server.id.clone(),
+        transport: entry.map_or("none", |entry| entry.transport.label()),
+        protocol: entry.map_or_else(String::new, |entry| protocol(entry).to_owned()),
+    }
+}
+
+fn protocol(entry: &Entry) -> &'static str {
+    entry
+        .engine
+        .revision
+        .map_or("auto", |revision| revision.as_str())
+}
+
+impl Handle {
+    async fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        let (reply, snapshot) = oneshot::channel();
+        self.control.send(Control::Snapshot(reply)).await.ok()?;
+        snapshot.await.ok().map(Arc::new)
+    }
+
+    async fn stop(&self, stop: Stop) -> Vec<u32> {
+        let (done, stopped) = oneshot::channel();
+        if self.control.send(Control::Stop(stop, done)).await.is_err() {
+            return Vec::new();
+        }
+        stopped.await.unwrap_or_default()
+    }
+}
+
+/// One session's way into its server's task.
+pub struct Inbound {
+    session: SessionId,
+    hosts: mpsc::Sender<Arrival>,
+    flags: Arc<Flags>,
+    observer: Observer,
+}
+
+impl face::Inbound for Inbound {
+    async fn send(&self, event: HostEvent) -> bool {
+        self.hosts
+            .send(Arrival::Event {
+                session: self.session,
+                event,
+            })
+            .await
+            .is_ok()
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        self.flags.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.observer.session_closed(FACE);
+    }
+}
+
+impl face::Directory for Gateway {
+    type Inbound = Inbound;
+    type Outbound = Frames<Outgoing>;
+
+    fn open(
+        &self,
+        server: &str,
+        host: Option<&str>,
+    ) -> Result<(Inbound, Frames<Outgoing>), Refusal> {
+        let handle = self.handle(server).ok_or(Refusal::Unknown)?;
+        let session = SessionId(self.shared.sessions.fetch_add(1, Ordering::Relaxed));
+        let (outbound, frames) = outbound::bounded(HOST_BYTES_MAX, handle.drained);
+        let observer = self.shared.observer.clone();
+        observer.session_opened(FACE);
+        let others = handle.flags.sessions.fetch_add(1, Ordering::Relaxed);
+        let inbound = Inbound {
+            session,
+            hosts: handle.hosts.clone(),
+            flags: handle.flags,
+            observer,
+        };
+        if others >= SESSIONS_MAX {
+            return Err(Refusal::Full);
+        }
+        let opened = Arrival::Opened {
+            session,
+            host: host.map(str::to_owned),
+            outbound,
+        };
+        handle.hosts.try_send(opened).map_err(|_| Refusal::Full)?;
+        Ok((inbound, frames))
     }
 }

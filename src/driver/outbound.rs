@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::Stream;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// The end that is filled.
 #[derive(Clone, Debug)]
@@ -20,13 +20,15 @@ pub(super) struct Outbound<T> {
 
 /// The end that is emptied.
 #[derive(Debug)]
-pub(super) struct Frames<T> {
+pub struct Frames<T> {
     frames: mpsc::UnboundedReceiver<T>,
     queued: Arc<AtomicUsize>,
+    limit: usize,
+    drained: Arc<Notify>,
 }
 
 /// What takes room in a queue.
-pub(super) trait Weigh {
+pub trait Weigh {
     /// In bytes.
     fn weight(&self) -> usize;
 }
@@ -41,27 +43,55 @@ impl Weigh for Bytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
-/// A queue of at most `limit` bytes. A single frame may be larger where the queue is empty.
-pub(super) fn bounded<T>(limit: usize) -> (Outbound<T>, Frames<T>) {
+/// A queue of at most `limit` bytes; `drained` is told when it falls back to that.
+pub(super) fn bounded<T>(limit: usize, drained: Arc<Notify>) -> (Outbound<T>, Frames<T>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let queued = Arc::new(AtomicUsize::new(0));
-    let frames = Frames { frames: receiver, queued: Arc::clone(&queued) };
-    (Outbound { frames: sender, queued, limit }, frames)
+    let frames = Frames {
+        frames: receiver,
+        queued: Arc::clone(&queued),
+        limit,
+        drained,
+    };
+    (
+        Outbound {
+            frames: sender,
+            queued,
+            limit,
+        },
+        frames,
+    )
 }
 
 impl<T: Weigh> Outbound<T> {
-    /// Queues a frame.
+    /// Queues a frame where it fits; a single one may be larger than the limit.
     ///
     /// # Errors
     /// [`Full`] where the frame does not fit; it is dropped then.
     pub(super) fn push(&self, frame: T) -> Result<(), Full> {
-        let weight = frame.weight();
         let queued = self.queued.load(Ordering::Relaxed);
-        if queued > 0 && queued.saturating_add(weight) > self.limit {
+        if queued > 0 && queued.saturating_add(frame.weight()) > self.limit {
             return Err(Full);
         }
-        self.queued.fetch_add(weight, Ordering::Relaxed);
-        self.frames.send(frame).map_err(|_| Full)
+        self.push_over(frame);
+        Ok(())
+    }
+
+    /// Queues a frame that must not be dropped. The caller sees to it that little comes after [`Self::is_over`].
+    pub(super) fn push_over(&self, frame: T) {
+        self.queued.fetch_add(frame.weight(), Ordering::Relaxed);
+        // Nobody writes any more: the end of the connection is told elsewhere.
+        let _ = self.frames.send(frame);
+    }
+
+    /// How often over its limit the queue is: 0 while it fits.
+    pub(super) fn is_over(&self) -> usize {
+        let queued = self.queued.load(Ordering::Relaxed);
+        if self.frames.is_closed() {
+            0
+        } else {
+            queued.saturating_sub(1) / self.limit.max(1)
+        }
     }
 }
 
@@ -71,7 +101,10 @@ impl<T: Weigh> Stream for Frames<T> {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let frame = std::task::ready!(self.frames.poll_recv(cx));
         if let Some(frame) = &frame {
-            self.queued.fetch_sub(frame.weight(), Ordering::Relaxed);
+            let before = self.queued.fetch_sub(frame.weight(), Ordering::Relaxed);
+            if before > self.limit && before - frame.weight() <= self.limit {
+                self.drained.notify_one();
+            }
         }
         Poll::Ready(frame)
     }
@@ -85,7 +118,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_queue_is_bounded_in_bytes_and_refills_as_it_empties() {
-        let (queue, mut frames) = bounded::<Bytes>(10);
+        let (queue, mut frames) = bounded::<Bytes>(10, Arc::default());
         assert_eq!(queue.push(Bytes::from_static(b"123456")), Ok(()));
         assert_eq!(queue.push(Bytes::from_static(b"12345")), Err(Full));
         assert_eq!(queue.push(Bytes::from_static(b"1234")), Ok(()));
@@ -95,9 +128,23 @@ mod tests {
 
     #[tokio::test]
     async fn one_large_frame_passes_an_empty_queue() {
-        let (queue, mut frames) = bounded::<Bytes>(2);
+        let (queue, mut frames) = bounded::<Bytes>(2, Arc::default());
         assert_eq!(queue.push(Bytes::from_static(b"large")), Ok(()));
         assert_eq!(queue.push(Bytes::from_static(b"x")), Err(Full));
         assert_eq!(frames.next().await.as_deref(), Some(&b"large"[..]));
+    }
+
+    #[tokio::test]
+    async fn a_queue_that_was_over_its_limit_tells_when_it_fits_again() {
+        let drained = Arc::<Notify>::default();
+        let (queue, mut frames) = bounded::<Bytes>(4, Arc::clone(&drained));
+        queue.push_over(Bytes::from_static(b"1234"));
+        assert_eq!(queue.is_over(), 0);
+        queue.push_over(Bytes::from_static(b"56789"));
+        assert_eq!(queue.is_over(), 2);
+        frames.next().await;
+        frames.next().await;
+        drained.notified().await;
+        assert_eq!(queue.is_over(), 0);
     }
 }

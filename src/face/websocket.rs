@@ -25,11 +25,15 @@ use crate::wire::jsonrpc::{Message, Unreadable};
 
 /// The longest message that is read, in bytes (G16).
 const MESSAGE_MAX: usize = 16 << 20;
+/// A message longer than this is parsed on another thread, so that nobody waits for it.
+const INLINE_MAX: usize = 256 << 10;
 /// A longer frame than this cannot be skipped and ends the connection (close 1009).
 const FRAME_MAX: usize = 2 * MESSAGE_MAX;
 /// Silence after which a host is pinged (R12).
 const SILENCE: Duration = Duration::from_secs(20);
-/// How long a host may take to answer a close frame.
+/// How long one frame may take to write; a host that reads nothing for so long is gone.
+const WRITE_MAX: Duration = Duration::from_secs(20);
+/// How long the close frame may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// What the routes need.
@@ -144,8 +148,8 @@ async fn read(
             Frame::Close(_) => return,
             Frame::Ping(_) | Frame::Pong(_) => continue,
         };
-        for event in events(&bytes) {
-            if !inbound.send(event).await {
+        for line in lines(&bytes) {
+            if !inbound.send(event(line).await).await {
                 return;
             }
         }
@@ -153,20 +157,25 @@ async fn read(
 }
 
 /// The messages of one frame.
-fn events(frame: &Bytes) -> impl Iterator<Item = HostEvent> {
+fn lines(frame: &Bytes) -> impl Iterator<Item = Bytes> {
     let lines = frame.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    lines.filter(|line| !line.is_empty()).map(|line| {
-        if line.len() > MESSAGE_MAX {
-            return HostEvent::Unreadable(Unreadable::TooLong {
-                limit: MESSAGE_MAX,
-                id: None,
-            });
-        }
-        match Message::parse(frame.slice_ref(line)) {
-            Ok(message) => HostEvent::Received(message),
-            Err(unreadable) => HostEvent::Unreadable(unreadable),
-        }
-    })
+    lines
+        .filter(|line| !line.is_empty())
+        .map(|line| frame.slice_ref(line))
+}
+
+async fn event(line: Bytes) -> HostEvent {
+    let parsed = match line.len() {
+        0..=INLINE_MAX => Message::parse(line),
+        0..=MESSAGE_MAX => tokio::task::spawn_blocking(|| Message::parse(line))
+            .await
+            .unwrap_or(Err(Unreadable::NotJson)),
+        _ => Err(Unreadable::TooLong {
+            limit: MESSAGE_MAX,
+            id: None,
+        }),
+    };
+    parsed.map_or_else(HostEvent::Unreadable, HostEvent::Received)
 }
 
 type Sink = SplitSink<WebSocket, Frame>;
@@ -215,11 +224,12 @@ fn wake(pulse: &Mutex<Keepalive>) -> Verdict {
 }
 
 async fn send(sink: &mut Sink, frame: Bytes) -> Result<(), axum::Error> {
-    match Utf8Bytes::try_from(frame) {
-        Ok(text) => sink.send(Frame::Text(text)).await,
-        // Every message was parsed as UTF-8 or is our own.
-        Err(_) => Ok(()),
-    }
+    // Every message was parsed as UTF-8 or is our own.
+    let Ok(text) = Utf8Bytes::try_from(frame) else {
+        return Ok(());
+    };
+    let sent = tokio::time::timeout(WRITE_MAX, sink.send(Frame::Text(text))).await;
+    sent.unwrap_or_else(|late| Err(axum::Error::new(late)))
 }
 
 async fn close(mut sink: Sink, code: u16, reason: &'static str) {
@@ -238,18 +248,41 @@ fn now() -> Instant {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_frame_may_carry_several_messages() {
+    #[tokio::test]
+    async fn a_frame_may_carry_several_messages() {
         let frame = Bytes::from_static(
             b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n {\"jsonrpc\":\"2.0\",\"method\":\"m\"} \r\nx",
         );
-        let seen: Vec<HostEvent> = events(&frame).collect();
-        assert_eq!(seen.len(), 3);
+        let lines: Vec<Bytes> = lines(&frame).collect();
+        assert_eq!(lines.len(), 3);
+        let mut seen = Vec::new();
+        for line in lines {
+            seen.push(event(line).await);
+        }
         assert!(matches!(&seen[0], HostEvent::Received(m) if m.method() == "ping"));
         assert!(matches!(&seen[1], HostEvent::Received(m) if m.method() == "m"));
         assert!(matches!(
             &seen[2],
             HostEvent::Unreadable(Unreadable::NotJson)
+        ));
+    }
+
+    #[tokio::test]
+    async fn a_long_message_is_read_and_a_longer_one_refused() {
+        let text = |bytes| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"m","params":["{}"]}}"#,
+                "x".repeat(bytes)
+            )
+        };
+        assert!(matches!(
+            event(text(INLINE_MAX).into()).await,
+            HostEvent::Received(_)
+        ));
+        let refused = event(text(MESSAGE_MAX).into()).await;
+        assert!(matches!(
+            refused,
+            HostEvent::Unreadable(Unreadable::TooLong { .. })
         ));
     }
 }

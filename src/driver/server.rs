@@ -1,0 +1,420 @@
+//! The task that owns one server's engine: inputs in, outputs carried out, in order. Nothing else touches the engine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::outbound::{self, Full, Outbound};
+use super::{Arrival, Control, Flags, Shared};
+use crate::config::{Entry, Problem, Server as Configured};
+use crate::engine::Server as Engine;
+use crate::engine::decision::Decision;
+use crate::engine::input::{HostEvent, Input, LinkEvent, Moment, Reap, Stop};
+use crate::engine::output::Output;
+use crate::engine::settings::Settings;
+use crate::face::Outgoing;
+use crate::ids::{Attempt, Epoch, ServerId, SessionId};
+use crate::observe::ServerObserver;
+use crate::transport::{self, Events};
+
+/// What may wait for a server that does not read, in bytes.
+const SERVER_BYTES_MAX: usize = 64 << 20;
+/// Events of a transport that may wait; one that sends more waits.
+const EVENTS_MAX: usize = 256;
+/// Inputs handled before the task lets others run.
+const BATCH: usize = 64;
+/// How long a host's full queue is borne (G16). Meanwhile its server is not read.
+const FULL_MAX: Duration = Duration::from_secs(10);
+/// A host whose queue is this many times over its limit is closed at once.
+const OVER_MAX: usize = 4;
+
+/// One server's engine and what carries out its outputs.
+pub(super) struct Task {
+    id: ServerId,
+    engine: Engine,
+    entry: Option<Entry>,
+    begin: Vec<Input>,
+    shared: Arc<Shared>,
+    observer: ServerObserver,
+    flags: Arc<Flags>,
+    link: Option<Link>,
+    sessions: BTreeMap<SessionId, Outbound<Outgoing>>,
+    /// Told when a host's queue fits again.
+    drained: Arc<Notify>,
+    /// Since when a host's queue is over its limit.
+    full_since: Option<Instant>,
+    /// What carrying out an output made happen: told to the engine after the drain.
+    consequences: VecDeque<Input>,
+    stopping: Option<Stopping>,
+    events: Events,
+    arrived: mpsc::Receiver<(Epoch, LinkEvent)>,
+}
+
+/// The transport that this task started last.
+struct Link {
+    epoch: Epoch,
+    frames: Outbound<Bytes>,
+    close: CancellationToken,
+}
+
+/// Who waits for the end.
+struct Stopping {
+    done: oneshot::Sender<Vec<u32>>,
+    removed: bool,
+}
+
+impl Task {
+    pub(super) fn new(
+        server: &Configured,
+        shared: Arc<Shared>,
+        observer: ServerObserver,
+        flags: Arc<Flags>,
+        drained: Arc<Notify>,
+    ) -> Self {
+        let entry = server.entry.as_ref().ok().cloned();
+        let settings = entry.as_ref().map(|entry| Arc::clone(&entry.engine));
+        let engine = Engine::new(
+            settings.unwrap_or_else(|| Arc::new(Settings::default())),
+            now(),
+        );
+        let (events, arrived) = mpsc::channel(EVENTS_MAX);
+        let begin = beginning(server, &shared);
+        flags.attempted.store(!server.enabled, Ordering::Relaxed);
+        Self {
+            id: server.id.clone(),
+            engine,
+            entry,
+            begin,
+            shared,
+            observer,
+            flags,
+            link: None,
+            sessions: BTreeMap::new(),
+            drained,
+            full_since: None,
+            consequences: VecDeque::new(),
+            stopping: None,
+            events,
+            arrived,
+        }
+    }
+
+    /// Runs until the server is removed or the gateway stops.
+    pub(super) async fn run(
+        mut self,
+        mut controls: mpsc::Receiver<Control>,
+        mut arrivals: mpsc::Receiver<Arrival>,
+    ) {
+        for input in std::mem::take(&mut self.begin) {
+            self.tell(input);
+        }
+        let timer = tokio::time::sleep_until(tokio::time::Instant::now());
+        tokio::pin!(timer);
+        while !self.is_finished() {
+            let due = self.next_due();
+            if let Some(due) = due.filter(|due| *due != timer.deadline()) {
+                timer.as_mut().reset(due);
+            }
+            tokio::select! {
+                control = controls.recv() => match control {
+                    Some(control) => self.control(control),
+                    None => return,
+                },
+                Some((epoch, event)) = self.arrived.recv(), if self.full_since.is_none() => {
+                    self.link_event(epoch, event);
+                    self.more_link_events();
+                }
+                Some(arrival) = arrivals.recv() => {
+                    self.arrival(arrival);
+                    self.more_arrivals(&mut arrivals);
+                }
+                () = self.drained.notified() => self.see_whether_hosts_read(),
+                () = &mut timer, if due.is_some() => self.wake(),
+            }
+        }
+    }
+
+    /// When the engine, or a host that does not read, wants attention.
+    fn next_due(&self) -> Option<tokio::time::Instant> {
+        let engine = self.engine.poll_timeout().map(|(due, _)| due);
+        let host = self.full_since.map(|since| since + FULL_MAX);
+        engine
+            .into_iter()
+            .chain(host)
+            .min()
+            .map(tokio::time::Instant::from_std)
+    }
+
+    fn wake(&mut self) {
+        self.engine.handle_timeout(moment());
+        self.drain();
+        self.see_whether_hosts_read();
+    }
+
+    fn more_link_events(&mut self) {
+        for _ in 1..BATCH {
+            if self.full_since.is_some() {
+                return;
+            }
+            let Ok((epoch, event)) = self.arrived.try_recv() else {
+                return;
+            };
+            self.link_event(epoch, event);
+        }
+    }
+
+    fn more_arrivals(&mut self, arrivals: &mut mpsc::Receiver<Arrival>) {
+        for _ in 1..BATCH {
+            let Ok(arrival) = arrivals.try_recv() else {
+                return;
+            };
+            self.arrival(arrival);
+        }
+    }
+
+    /// Nothing of the transport is left and nobody will start another.
+    fn is_finished(&mut self) -> bool {
+        let removed = self
+            .stopping
+            .as_ref()
+            .is_some_and(|stopping| stopping.removed);
+        if self.link.is_none() {
+            self.stopped(Vec::new());
+        }
+        removed && self.link.is_none()
+    }
+
+    fn stopped(&mut self, left: Vec<u32>) {
+        if let Some(stopping) = self.stopping.take() {
+            let _ = stopping.done.send(left);
+        }
+    }
+
+    fn control(&mut self, control: Control) {
+        match control {
+            Control::Input(input, done) => {
+                self.tell(input);
+                let _ = done.send(());
+            }
+            Control::Entry(entry, input) => {
+                self.entry = Some(*entry);
+                self.tell(input);
+            }
+            Control::Stop(stop, done) => {
+                let removed = matches!(stop, Stop::Removed | Stop::Shutdown);
+                self.tell(Input::Stop(stop));
+                self.stopping = Some(Stopping { done, removed });
+            }
+            Control::Snapshot(reply) => {
+                let _ = reply.send(self.engine.snapshot(now()));
+            }
+        }
+    }
+
+    fn link_event(&mut self, epoch: Epoch, event: LinkEvent) {
+        let gone = match &event {
+            LinkEvent::Gone(reap) => Some(reap.clone()),
+            _ => None,
+        };
+        self.tell(Input::Link { epoch, event });
+        if let Some(reap) = gone {
+            self.link_gone(epoch, reap);
+        }
+    }
+
+    fn link_gone(&mut self, epoch: Epoch, reap: Reap) {
+        if self.link.as_ref().is_some_and(|link| link.epoch == epoch) {
+            self.link = None;
+        }
+        if let Reap::Unreapable { pids } = reap {
+            self.stopped(pids);
+        }
+    }
+
+    fn arrival(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Opened {
+                session,
+                host: name,
+                outbound,
+            } => {
+                self.sessions.insert(session, outbound);
+                self.tell(Input::Host {
+                    session,
+                    event: HostEvent::Attached { name },
+                });
+            }
+            Arrival::Event { session, event } => {
+                let detached = matches!(event, HostEvent::Detached);
+                self.tell(Input::Host { session, event });
+                if detached {
+                    self.sessions.remove(&session);
+                }
+            }
+        }
+    }
+
+    /// Tells the engine something, and carries out what it asks for.
+    fn tell(&mut self, input: Input) {
+        self.engine.handle_input(input, moment());
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        loop {
+            while let Some(output) = self.engine.poll_output() {
+                self.carry_out(output);
+            }
+            let Some(input) = self.consequences.pop_front() else {
+                return;
+            };
+            self.engine.handle_input(input, moment());
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Dial { epoch, attempt } => self.dial(epoch, attempt),
+            Output::Close { epoch } => {
+                if let Some(link) = self.link.as_ref().filter(|link| link.epoch == epoch) {
+                    link.close.cancel();
+                }
+            }
+            Output::Send {
+                epoch,
+                frame,
+                request,
+            } => self.send(epoch, frame, request),
+            Output::Answer { session, frame } => self.answer(session, Outgoing::Frame(frame)),
+            Output::Dismiss {
+                session,
+                code,
+                reason,
+            } => {
+                self.answer(session, Outgoing::Close { code, reason });
+            }
+            Output::Record(record) => {
+                self.shared
+                    .journal
+                    .record(&self.id, record, SystemTime::now());
+            }
+            Output::Decided { epoch, decision } => self.decided(epoch, &decision),
+        }
+    }
+
+    fn dial(&mut self, epoch: Epoch, _attempt: Attempt) {
+        let Some(entry) = &self.entry else { return };
+        let (frames, stream) = outbound::bounded(SERVER_BYTES_MAX, Arc::default());
+        let close = CancellationToken::new();
+        let launches = Arc::clone(&self.shared.launches);
+        let events = self.events.clone();
+        transport::dial(
+            &entry.transport,
+            epoch,
+            events,
+            stream,
+            close.clone(),
+            launches,
+        );
+        self.link = Some(Link {
+            epoch,
+            frames,
+            close,
+        });
+    }
+
+    fn send(&mut self, epoch: Epoch, frame: Bytes, request: Option<u64>) {
+        let Some(link) = self.link.as_ref().filter(|link| link.epoch == epoch) else {
+            return;
+        };
+        if link.frames.push(frame) == Err(Full) {
+            let event = LinkEvent::Unsent { request };
+            self.consequences.push_back(Input::Link { epoch, event });
+        }
+    }
+
+    fn answer(&mut self, session: SessionId, outgoing: Outgoing) {
+        let Some(host) = self.sessions.get_mut(&session) else {
+            return;
+        };
+        host.push_over(outgoing);
+        match host.is_over() {
+            0 => {}
+            over if over >= OVER_MAX => self.give_up(session),
+            _ => drop(self.full_since.get_or_insert_with(now)),
+        }
+    }
+
+    /// Reads the server again once every host reads, and gives up on a host that does not for too long.
+    fn see_whether_hosts_read(&mut self) {
+        let Some(since) = self.full_since else { return };
+        let full = self.sessions.iter().filter(|(_, host)| host.is_over() > 0);
+        let full: Vec<SessionId> = full.map(|(session, _)| *session).collect();
+        if now().saturating_duration_since(since) >= FULL_MAX {
+            full.iter().for_each(|session| self.give_up(*session));
+            self.full_since = None;
+        } else if full.is_empty() {
+            self.full_since = None;
+        }
+        self.drain();
+    }
+
+    fn give_up(&mut self, session: SessionId) {
+        let Some(host) = self.sessions.remove(&session) else {
+            return;
+        };
+        host.push_over(Outgoing::Close {
+            code: 4410,
+            reason: "the host does not read",
+        });
+        let event = HostEvent::Detached;
+        self.consequences.push_back(Input::Host { session, event });
+    }
+
+    fn decided(&mut self, epoch: Option<Epoch>, decision: &Decision) {
+        let attempted = matches!(
+            decision,
+            Decision::Adopted { .. } | Decision::AttemptFailed { .. } | Decision::Refused { .. }
+        );
+        if attempted {
+            self.flags.attempted.store(true, Ordering::Relaxed);
+        }
+        self.observer.decided(epoch, decision);
+    }
+}
+
+/// How a server begins: with what is remembered of it, and then by its entry.
+fn beginning(server: &Configured, shared: &Shared) -> Vec<Input> {
+    let resumed = shared.journal.resume(&server.id, SystemTime::now());
+    match &server.entry {
+        Err(problems) => vec![
+            Input::Resume(resumed),
+            Input::Refuse {
+                problem: all(problems),
+            },
+        ],
+        Ok(_) if server.enabled => vec![Input::Start(resumed)],
+        Ok(_) => vec![Input::Resume(resumed), Input::Stop(Stop::Disabled)],
+    }
+}
+
+fn all(problems: &[Problem]) -> String {
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}
+
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+fn moment() -> Moment {
+    Moment {
+        now: now(),
+        jitter: fastrand::f64().mul_add(2.0, -1.0),
+    }
+}
