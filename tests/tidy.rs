@@ -25,8 +25,8 @@ const LAYERS: [&[&str]; 6] = [
 ];
 /// The layer that builds everything; its own modules may name each other.
 const TOP: usize = 5;
-/// Arrows beside the map, each with its line in docs/decisions.
-const ARROWS: [(&str, &str); 1] = [("wire", "ids")];
+/// Arrows beside the map, each with its file in docs/decisions.
+const ARROWS: [(&str, &str); 1] = [("driver", "config")];
 
 /// Engine files that any part may name.
 const VOCABULARY: [&str; 8] = [
@@ -450,6 +450,7 @@ mod planted {
             2
         );
         assert_eq!(found("src/config/mod.rs", "use crate::driver;"), 1);
+        assert_eq!(found("src/transport/mod.rs", "use crate::config;"), 1);
         assert_eq!(
             found(
                 "src/config/mod.rs",

@@ -29,7 +29,11 @@ trait Rule {
 }
 
 macro_rules! number {
-    ($(#[$doc:meta])* $name:ident($inner:ty), $wanted:literal, $takes:expr, $make:expr, $schema:tt $(, $pattern:expr, $parse:path)?) => {
+    (
+        $(#[$doc:meta])*
+        $name:ident($inner:ty), $wanted:literal, $takes:expr, $make:expr, $schema:tt
+        $(, $pattern:expr, $parse:path)?
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub(super) struct $name(pub(super) $inner);

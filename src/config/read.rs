@@ -238,8 +238,8 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     }
 
     serde::forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map identifier ignored_any
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit unit_struct
+        seq tuple tuple_struct map identifier ignored_any
     }
 }
 
