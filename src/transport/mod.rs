@@ -1,7 +1,15 @@
 //! Connections to servers. A transport turns bytes into facts for the engine and commands into bytes; it decides
 //! nothing about retrying, gating or answering.
 
+mod drained;
+mod environment;
+mod lines;
+mod link;
+mod process;
+mod procfs;
+mod redact;
 pub mod settings;
+mod stderr;
 pub mod stdio;
 pub mod websocket;
 
@@ -12,6 +20,7 @@ use futures_util::Stream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
+pub use process::{become_subreaper, reap_orphans};
 pub use settings::Settings;
 
 use crate::engine::input::LinkEvent;

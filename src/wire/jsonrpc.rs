@@ -44,6 +44,12 @@ pub type Span = Range<usize>;
 pub struct RequestId(Box<str>);
 
 impl RequestId {
+    /// Takes JSON text that is an id: a string or a number, of a length that we carry.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        is_id(text).then(|| Self(text.into()))
+    }
+
     /// The JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -401,7 +407,7 @@ struct Parts {
 impl Parts {
     fn read(envelope: &Envelope<'_>, spans: &Spans) -> Result<Self, Unreadable> {
         let id = envelope.id.0.map(RawValue::get);
-        let known = id.filter(|id| is_id(id)).map(|id| RequestId(id.into()));
+        let known = id.and_then(RequestId::read);
         let invalid = |why| {
             Err(Unreadable::Invalid {
                 why,

@@ -1,5 +1,6 @@
 //! Bytes to messages and back. Pure: no clock, no socket, no state beyond what a framing needs.
 
+pub mod beginning;
 pub mod capability;
 pub mod jsonrpc;
 pub mod mcp;

@@ -1,0 +1,253 @@
+//! Lines of a stream, each at most so long. A longer one is skipped to its end without being kept.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// What is kept free to read into, and what an idle stream holds, in bytes.
+const ROOM: usize = 4 << 10;
+/// A line up to this length is copied, so that a kept one holds no more memory than its own. In bytes.
+const COPIED_MAX: usize = 64 << 10;
+
+/// One line, without its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// All of it.
+    Whole(Bytes),
+    /// The beginning of one that is longer than the bound; the rest of it is skipped.
+    Long(Bytes),
+    /// What stood between the last line end and the end of the stream.
+    Unended(Bytes),
+}
+
+/// Reads lines. `next` may be dropped at any point without losing a byte.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    reader: R,
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+    skipping: bool,
+    ended: bool,
+    max: usize,
+    beginning: usize,
+    consumed: u64,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// Lines of at most `max` bytes; of a longer one the first `beginning` bytes.
+    pub(super) fn new(reader: R, max: usize, beginning: usize) -> Self {
+        let (buffer, searched, consumed) = (BytesMut::new(), 0, 0);
+        let (skipping, ended) = (false, false);
+        Self {
+            reader,
+            buffer,
+            searched,
+            skipping,
+            ended,
+            max,
+            beginning,
+            consumed,
+        }
+    }
+
+    /// The stream.
+    pub(super) fn reader(&self) -> &R {
+        &self.reader
+    }
+
+    /// How many bytes were read from the stream.
+    pub(super) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// Whether `next` has something to give without reading.
+    pub(super) fn holds_line(&self) -> bool {
+        let rest = self.buffer.get(self.searched..).unwrap_or_default();
+        memchr::memchr(b'\n', rest).is_some()
+    }
+
+    /// The next line, or `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// Those of the stream.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            if let Some(line) = self.take() {
+                return Ok(Some(line));
+            }
+            if self.ended {
+                return Ok(None);
+            }
+            self.make_room();
+            let read = self.reader.read_buf(&mut self.buffer).await?;
+            self.consumed = self.consumed.saturating_add(read as u64);
+            self.ended = read == 0;
+        }
+    }
+
+    /// A line that the buffer holds, or the end of the stream makes.
+    fn take(&mut self) -> Option<Line> {
+        loop {
+            let rest = self.buffer.get(self.searched..).unwrap_or_default();
+            let Some(at) = memchr::memchr(b'\n', rest) else {
+                self.searched = self.buffer.len();
+                return self.take_unended();
+            };
+            let line = self.cut(self.searched + at);
+            if !std::mem::take(&mut self.skipping) {
+                return Some(if line.len() > self.max {
+                    Line::Long(line.slice(..self.beginning.min(line.len())))
+                } else {
+                    Line::Whole(line)
+                });
+            }
+        }
+    }
+
+    fn take_unended(&mut self) -> Option<Line> {
+        if self.skipping {
+            self.buffer.clear();
+            self.searched = 0;
+            return None;
+        }
+        if self.buffer.len() > self.max {
+            let beginning = self.buffer.get(..self.beginning).unwrap_or(&self.buffer);
+            let beginning = Bytes::copy_from_slice(beginning);
+            self.buffer = BytesMut::new();
+            (self.searched, self.skipping) = (0, true);
+            return Some(Line::Long(beginning));
+        }
+        let unended = self.ended && !self.buffer.is_empty();
+        unended.then(|| {
+            self.searched = 0;
+            Line::Unended(std::mem::take(&mut self.buffer).freeze())
+        })
+    }
+
+    /// The first `length` bytes, and drops the line end behind them.
+    fn cut(&mut self, length: usize) -> Bytes {
+        let ended = self.buffer.split_to(length + 1).freeze();
+        self.searched = 0;
+        let line = ended.slice(..length);
+        if length > COPIED_MAX {
+            line
+        } else {
+            Bytes::copy_from_slice(&line)
+        }
+    }
+
+    /// Doubles what a long line fills, and gives back what one has filled.
+    fn make_room(&mut self) {
+        if self.buffer.is_empty() && self.buffer.capacity() != ROOM {
+            self.buffer = BytesMut::with_capacity(ROOM);
+        } else if self.buffer.capacity() == self.buffer.len() {
+            self.buffer.reserve(self.buffer.len().max(ROOM));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::ReadBuf;
+
+    use super::*;
+
+    /// A reader that gives one chunk per read.
+    struct Chunks(VecDeque<Bytes>);
+
+    impl Chunks {
+        fn new(chunks: &[&[u8]]) -> Self {
+            Self(
+                chunks
+                    .iter()
+                    .map(|chunk| Bytes::copy_from_slice(chunk))
+                    .collect(),
+            )
+        }
+    }
+
+    impl AsyncRead for Chunks {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            into: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if let Some(mut chunk) = self.0.pop_front() {
+                into.put_slice(&chunk.split_to(chunk.len().min(into.remaining())));
+                if !chunk.is_empty() {
+                    self.0.push_front(chunk);
+                }
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    async fn all(chunks: &[&[u8]], max: usize) -> Vec<Line> {
+        let mut lines = Lines::new(Chunks::new(chunks), max, 3);
+        let mut read = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            read.push(line);
+        }
+        read
+    }
+
+    fn whole(text: &'static str) -> Line {
+        Line::Whole(Bytes::from_static(text.as_bytes()))
+    }
+
+    fn long(text: &'static str) -> Line {
+        Line::Long(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[tokio::test]
+    async fn lines_are_the_same_however_they_are_chopped() {
+        let text = b"one\n\ntwo\r\nfour4\nthree3is3long\nlast";
+        let expected = [
+            whole("one"),
+            whole(""),
+            whole("two\r"),
+            whole("four4"),
+            long("thr"),
+            Line::Unended(Bytes::from_static(b"last")),
+        ];
+        for size in 1..text.len() {
+            let chunks: Vec<&[u8]> = text.chunks(size).collect();
+            assert_eq!(all(&chunks, 6).await, expected, "chunks of {size}");
+        }
+    }
+
+    #[tokio::test]
+    async fn g16_a_line_without_end_is_not_kept() {
+        let chunk = [b'x'; 1 << 10];
+        let chunks = vec![chunk.as_slice(); 1 << 10];
+        let mut lines = Lines::new(Chunks::new(&chunks), 16 << 10, 3);
+        assert_eq!(lines.next().await.unwrap(), Some(long("xxx")));
+        assert_eq!(lines.next().await.unwrap(), None);
+        assert!(
+            lines.buffer.capacity() <= ROOM,
+            "{}",
+            lines.buffer.capacity()
+        );
+        assert_eq!(lines.consumed(), 1 << 20);
+    }
+
+    #[tokio::test]
+    async fn an_idle_stream_gives_back_what_a_long_line_filled() {
+        let (mut writer, reader) = tokio::io::duplex(1 << 20);
+        let mut lines = Lines::new(reader, 1 << 20, 3);
+        let text = Bytes::from([vec![b'x'; 300 << 10], b"\n".to_vec()].concat());
+        tokio::io::AsyncWriteExt::write_all(&mut writer, &text)
+            .await
+            .unwrap();
+        let whole = Line::Whole(text.slice(..300 << 10));
+        assert_eq!(lines.next().await.unwrap(), Some(whole));
+        assert!(futures_util::FutureExt::now_or_never(lines.next()).is_none());
+        assert_eq!(lines.buffer.capacity(), ROOM);
+    }
+}

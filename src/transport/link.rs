@@ -1,0 +1,166 @@
+//! What every transport tells the engine, in the order that [`LinkEvent`] documents: bytes to messages, and ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::redact::Secrets;
+use super::{Events, MESSAGE_MAX};
+use crate::engine::input::{End, Failure, LinkEvent, Loss, Reap};
+use crate::ids::Epoch;
+use crate::wire::beginning::request_id;
+use crate::wire::jsonrpc::{Message, Unreadable};
+
+/// R17: a slot is given back after this, however long the launch or connect call goes on.
+const SLOT_MAX: Duration = Duration::from_secs(2);
+/// A longer message is read on a thread of its own, so that it delays nobody. In bytes.
+const READ_HERE_MAX: usize = 1 << 20;
+
+/// One epoch's way to the engine. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    epoch: Epoch,
+    events: Events,
+    secrets: Arc<Secrets>,
+}
+
+impl Link {
+    pub(super) fn new(epoch: Epoch, events: Events, secrets: Secrets) -> Self {
+        Self {
+            epoch,
+            events,
+            secrets: Arc::new(secrets),
+        }
+    }
+
+    /// The same with one more secret.
+    pub(super) fn with_secret(&self, secret: &secrecy::SecretString) -> Self {
+        let secrets = Arc::new(self.secrets.with(secret));
+        Self {
+            secrets,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// Tells it. Waits while the engine's inbox is full; with the engine gone there is nobody to tell.
+    pub(super) async fn tell(&self, event: LinkEvent) {
+        let _ = self.events.send((self.epoch, event)).await;
+    }
+
+    /// Ends once nobody listens any more.
+    pub(super) async fn deserted(&self) {
+        self.events.closed().await;
+    }
+
+    pub(super) async fn failed(&self, failure: Failure) {
+        self.tell(LinkEvent::Failed(failure)).await;
+    }
+
+    pub(super) async fn lost(&self, end: End, stderr: Vec<String>) {
+        self.tell(LinkEvent::Lost(Loss { end, stderr })).await;
+    }
+
+    pub(super) async fn gone(&self, reap: Reap) {
+        self.tell(LinkEvent::Gone(reap)).await;
+    }
+
+    /// Reads one line and tells what it is. Blank ones are nothing.
+    pub(super) async fn received(&self, line: Bytes) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        let event = match parsed(line.clone()).await {
+            Ok(message) => LinkEvent::Received(message),
+            Err(what) => LinkEvent::Unreadable {
+                what,
+                sample: self.secrets.sample(&line),
+            },
+        };
+        self.tell(event).await;
+    }
+
+    /// Tells of a message whose end never came.
+    pub(super) async fn torn(&self, line: &[u8]) {
+        if !line.trim_ascii().is_empty() {
+            let sample = self.secrets.sample(line);
+            self.tell(LinkEvent::Unreadable {
+                what: Unreadable::NotJson,
+                sample,
+            })
+            .await;
+        }
+    }
+
+    /// Tells of a message past the bound (G16), of which this is the beginning.
+    pub(super) async fn too_long(&self, beginning: &[u8]) {
+        let what = Unreadable::TooLong {
+            limit: MESSAGE_MAX,
+            id: request_id(beginning),
+        };
+        let sample = self.secrets.sample(beginning);
+        self.tell(LinkEvent::Unreadable { what, sample }).await;
+    }
+}
+
+async fn parsed(line: Bytes) -> Result<Message, Unreadable> {
+    if line.len() <= READ_HERE_MAX {
+        return Message::parse(line);
+    }
+    let reading = tokio::task::spawn_blocking(|| Message::parse(line));
+    reading.await.unwrap_or(Err(Unreadable::NotJson))
+}
+
+/// Runs a launch or connect call in a slot, which it holds no longer than [`SLOT_MAX`] (R17). `None` where `close` came
+/// before there was a slot; once begun, the call runs to its end.
+pub(super) async fn in_slot<T>(
+    slots: Arc<Semaphore>,
+    close: &CancellationToken,
+    call: impl Future<Output = T>,
+) -> Option<T> {
+    let slot = tokio::select! {
+        biased;
+        () = close.cancelled() => return None,
+        // Only a closed semaphore refuses; then there is no limit to keep.
+        slot = slots.acquire_owned() => slot.ok(),
+    };
+    let mut call = std::pin::pin!(call);
+    if let Ok(done) = tokio::time::timeout(SLOT_MAX, &mut call).await {
+        return Some(done);
+    }
+    drop(slot);
+    Some(call.await)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn r17_a_hanging_call_gives_its_slot_back() {
+        let (slots, close) = (Arc::new(Semaphore::new(1)), CancellationToken::new());
+        let (others, never) = (Arc::clone(&slots), close.clone());
+        let hanging =
+            tokio::spawn(
+                async move { in_slot(others, &never, std::future::pending::<()>()).await },
+            );
+        tokio::task::yield_now().await;
+        assert_eq!(slots.available_permits(), 0);
+        assert_eq!(in_slot(slots, &close, std::future::ready(7)).await, Some(7));
+        hanging.abort();
+    }
+
+    #[tokio::test]
+    async fn r13_what_is_closed_while_it_waits_for_a_slot_never_begins() {
+        let close = CancellationToken::new();
+        close.cancel();
+        let begun = in_slot(Arc::new(Semaphore::new(1)), &close, std::future::ready(7)).await;
+        assert_eq!(begun, None);
+    }
+}

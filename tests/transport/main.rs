@@ -1,0 +1,13 @@
+//! The transports against real processes and sockets: `tidegate::transport::dial` and the fixture `faultd`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test crate"
+)]
+
+mod dialed;
+mod leaks;
+mod stdio;
