@@ -183,6 +183,12 @@ impl Ring {
 }
 
 impl Subscription {
+    /// The id of the last event told, or of the newest one that a gap skipped: where to resume.
+    #[must_use]
+    pub fn id(&self) -> String {
+        format!("{}-{}", self.events.shared.boot, self.at)
+    }
+
     /// The next thing to tell; waits for it. Safe to cancel.
     pub async fn next(&mut self) -> Told {
         loop {
@@ -271,6 +277,7 @@ mod tests {
         }
         let first = events.recent()[0].id.clone();
         let mut resumed = events.subscribe(Some(&first));
+        assert_eq!(resumed.id(), first);
         assert_eq!(text(&mut resumed).await, "two");
         assert_eq!(text(&mut resumed).await, "three");
         push(&events, "four");

@@ -149,7 +149,7 @@ impl GatewayMetrics {
         self.sessions.with_label_values(&[face]).dec();
     }
 
-    pub(super) fn config_loaded(&self, usable: bool) {
+    pub(super) fn reloaded(&self, usable: bool) {
         let outcome = if usable { "success" } else { "failure" };
         self.reloads.with_label_values(&[outcome]).inc();
         self.reload_successful.set(f64::from(u8::from(usable)));
@@ -162,9 +162,16 @@ impl GatewayMetrics {
         self.journal_failing.set(f64::from(u8::from(failing)));
     }
 
+    /// A load failed after the last one that succeeded.
+    pub(super) fn is_stale(&self) -> bool {
+        let failures = self.reloads.with_label_values(&["failure"]).get();
+        failures > 0 && self.reload_successful.get() == 0.0
+    }
+
     /// Log lines that found their channel full.
-    pub(super) fn dropped_lines(&self) -> IntCounter {
-        self.dropped.with_label_values(&["log", "full"])
+    pub(super) fn lost_lines(&self, lines: u64) {
+        let dropped = self.dropped.with_label_values(&["log", "full"]);
+        dropped.inc_by(lines);
     }
 
     /// Event streams whose reader fell out of the ring.

@@ -3,16 +3,15 @@
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use prometheus::IntCounter;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::Observer;
 use crate::engine::decision::Decision;
 use crate::ids::{Epoch, ServerId};
 
@@ -22,6 +21,9 @@ const LINES_MAX: usize = 1_024;
 const LINE_MAX: usize = 16 << 10;
 /// How long the end of the process waits for a sink that takes nothing.
 const LAST_LINES: Duration = Duration::from_millis(500);
+
+/// Lines of the process that found the channel full, until an observer takes the number.
+static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
@@ -59,12 +61,17 @@ enum Job {
 ///
 /// # Errors
 /// Where the filter cannot be read, or the process has a log already.
-pub fn init(json: bool, filter: &str, observer: &Observer) -> Result<Guard, Error> {
+pub fn init(json: bool, filter: &str) -> Result<Guard, Error> {
     let filter = filter_of(filter)?;
-    let (lines, guard) = start(io::stderr(), observer.shared.gateway.dropped_lines())?;
+    let (lines, guard) = start(io::stderr(), &DROPPED)?;
     let subscriber = subscriber(json, filter, lines);
     tracing::subscriber::set_global_default(subscriber).map_err(|_| Error::Taken)?;
     Ok(guard)
+}
+
+/// How many lines were dropped since this was last asked.
+pub(super) fn take_dropped() -> u64 {
+    DROPPED.swap(0, Ordering::Relaxed)
 }
 
 fn filter_of(filter: &str) -> Result<EnvFilter, Error> {
@@ -104,7 +111,7 @@ pub(super) fn decision(
     macro_rules! line {
         ($level:expr) => {
             tracing::event!(
-                $level, server = %server, epoch, attempt, kind = decision.kind(), "{}", Escaped(decision)
+                $level, server = %server, epoch, attempt, kind = decision.kind(), "{}", escaped(decision)
             )
         };
     }
@@ -118,19 +125,14 @@ pub(super) fn decision(
 }
 
 /// Foreign text without control characters and without those that turn the reading direction.
-struct Escaped<'a>(&'a Decision);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.to_string().chars() {
-            if c.is_control() || is_direction(c) {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                f.write_char(c)?;
-            }
-        }
-        Ok(())
-    }
+pub fn escaped(text: &impl fmt::Display) -> impl fmt::Display {
+    let text = text.to_string();
+    fmt::from_fn(move |f| {
+        text.chars().try_for_each(|c| match c {
+            c if c.is_control() || is_direction(c) => write!(f, "{}", c.escape_default()),
+            c => f.write_char(c),
+        })
+    })
 }
 
 fn is_direction(c: char) -> bool {
@@ -141,7 +143,7 @@ fn is_direction(c: char) -> bool {
 #[derive(Clone)]
 struct Lines {
     sender: SyncSender<Job>,
-    dropped: IntCounter,
+    dropped: &'static AtomicU64,
 }
 
 impl<'a> MakeWriter<'a> for Lines {
@@ -160,7 +162,7 @@ impl Write for &Lines {
             kept.push(b'\n');
         }
         if self.sender.try_send(Job::Line(kept)).is_err() {
-            self.dropped.inc();
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
     }
@@ -170,7 +172,10 @@ impl Write for &Lines {
     }
 }
 
-fn start(mut sink: impl Write + Send + 'static, dropped: IntCounter) -> io::Result<(Lines, Guard)> {
+fn start(
+    mut sink: impl Write + Send + 'static,
+    dropped: &'static AtomicU64,
+) -> io::Result<(Lines, Guard)> {
     let (sender, jobs) = sync_channel(LINES_MAX);
     let (finished, done) = sync_channel(1);
     std::thread::Builder::new()
@@ -230,8 +235,8 @@ mod tests {
         let (taken, lines) = std::sync::mpsc::channel();
         let (opener, open) = std::sync::mpsc::channel();
         drop(opener);
-        let dropped = IntCounter::new("dropped", "of a test").unwrap();
-        let (writer, guard) = start(Sink { taken, open }, dropped).unwrap();
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let (writer, guard) = start(Sink { taken, open }, &DROPPED).unwrap();
         let subscriber = subscriber(json, filter_of(filter).unwrap(), writer);
         tracing::subscriber::with_default(subscriber, told);
         drop(guard);
@@ -292,8 +297,8 @@ mod tests {
     fn a_sink_that_takes_nothing_blocks_nobody_and_what_it_misses_is_counted() {
         let (taken, lines) = std::sync::mpsc::channel();
         let (opener, open) = std::sync::mpsc::channel();
-        let dropped = IntCounter::new("dropped", "of a test").unwrap();
-        let (writer, guard) = start(Sink { taken, open }, dropped.clone()).unwrap();
+        static DROPPED: AtomicU64 = AtomicU64::new(0);
+        let (writer, guard) = start(Sink { taken, open }, &DROPPED).unwrap();
         let subscriber = subscriber(false, filter_of("info").unwrap(), writer);
         let flood = LINES_MAX as u64 + 100;
         tracing::subscriber::with_default(subscriber, || {
@@ -302,10 +307,11 @@ mod tests {
             }
         });
         // The writer holds one line at most beside those that wait.
-        assert!((99..=100).contains(&dropped.get()), "{}", dropped.get());
+        let dropped = DROPPED.load(Ordering::Relaxed);
+        assert!((99..=100).contains(&dropped), "{dropped}");
         drop(opener);
         drop(guard);
-        assert_eq!(lines.iter().count() as u64, flood - dropped.get());
+        assert_eq!(lines.iter().count() as u64, flood - dropped);
     }
 
     #[test]

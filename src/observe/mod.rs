@@ -117,6 +117,7 @@ impl Observer {
             }
         }
         drop(servers);
+        self.shared.gateway.lost_lines(log::take_dropped());
         let families = self.shared.registry.gather();
         TextEncoder::new()
             .encode_to_string(&families)
@@ -140,8 +141,14 @@ impl Observer {
     }
 
     /// The configuration was loaded, at the start or again, and could be used or not.
-    pub fn config_loaded(&self, usable: bool) {
-        self.shared.gateway.config_loaded(usable);
+    pub fn reloaded(&self, usable: bool) {
+        self.shared.gateway.reloaded(usable);
+    }
+
+    /// The file could not be used when it was last loaded, so that an older one holds.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.shared.gateway.is_stale()
     }
 
     /// The gateway's own loop woke this late.

@@ -270,8 +270,10 @@ fn the_gateway_counts_its_own_affairs() {
     observer.session_opened("websocket");
     observer.session_opened("websocket");
     observer.session_closed("websocket");
-    observer.config_loaded(true);
-    observer.config_loaded(false);
+    observer.reloaded(true);
+    assert!(!observer.is_stale());
+    observer.reloaded(false);
+    assert!(observer.is_stale());
     observer.loop_lag(Duration::from_millis(3));
     observer.journal_failing(true);
     let all = scrape(&observer);
