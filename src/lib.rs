@@ -19,6 +19,8 @@ pub mod wire;
 pub mod engine;
 
 #[cfg(feature = "daemon")]
+pub mod admin;
+#[cfg(feature = "daemon")]
 pub mod config;
 #[cfg(feature = "daemon")]
 pub mod driver;

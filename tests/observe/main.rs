@@ -3,9 +3,11 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::indexing_slicing,
+    clippy::panic,
     unreachable_pub,
     reason = "a test that finds something else than it asks for fails loudly"
 )]
 
+mod admin;
 mod metrics;
 mod samples;

@@ -315,3 +315,28 @@ fn s1_traffic_is_counted_and_never_streamed() {
         "tidegate_server_messages_total{class=\"request\",direction=\"to_server\",server=\"chat\"}";
     assert_eq!(all[name], 1.0);
 }
+
+#[test]
+fn every_kind_of_event_and_its_fields_are_in_the_documentation() {
+    let observer = Observer::new("gw-1");
+    let observed = chat(&observer);
+    for decision in every_decision() {
+        observed.decided(Some(Epoch(1)), &decision);
+    }
+    let documented = include_str!("../../docs/api.md");
+    let rows: Vec<_> = documented
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    for event in observer.events().recent() {
+        let name = format!("`{}`", event.kind);
+        let row = rows
+            .iter()
+            .find(|row| row.split('|').nth(1).unwrap().contains(&name));
+        let row = row.unwrap_or_else(|| panic!("{name}"));
+        let json: serde_json::Value = serde_json::from_str(&event.json).unwrap();
+        for field in json["fields"].as_object().unwrap().keys() {
+            assert!(row.contains(&format!("`{field}`")), "{name} {field}");
+        }
+    }
+}
