@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tidegate::admin::{Admin, Doors, Reloaded, STREAMS_MAX, Settings, router};
+use tidegate::config::{Problem, Server};
 use tidegate::driver::Gateway;
 use tidegate::ids::Epoch;
 use tidegate::journal::Journal;
@@ -50,8 +51,11 @@ impl Desk {
         let observer = Observer::new("gw-1");
         let usable = Arc::new(AtomicBool::new(true));
         let found = Arc::clone(&usable);
+        let gateway = gateway(&observer);
+        // Answered once the engine has handled what came before, so that its first decisions are told.
+        gateway.snapshots().await;
         let admin = Admin {
-            gateway: gateway(&observer),
+            gateway,
             observer: observer.clone(),
             journal: Journal::none(),
             settings,
@@ -82,8 +86,20 @@ impl Desk {
     }
 }
 
-fn gateway(_observer: &Observer) -> Gateway {
-    Gateway
+/// One server whose configuration cannot be used.
+fn gateway(observer: &Observer) -> Gateway {
+    let broken = Server {
+        id: server("broken"),
+        enabled: true,
+        entry: Err(vec![Problem {
+            file: "tidegate.yaml".into(),
+            line: 3,
+            column: 5,
+            path: "mcpServers.broken.reconnectIntervalMs".into(),
+            message: "reconnectIntervalMs is 0: write a number above 0".into(),
+        }]),
+    };
+    Gateway::start(&[broken], Journal::none(), observer.clone())
 }
 
 fn client() -> Client {
@@ -295,7 +311,7 @@ async fn a_stream_begins_with_the_open_episodes_and_goes_on_live() {
     let mut stream = Stream::open(desk.get("/api/v1/events")).await;
     let snapshot = stream.next().await;
     assert_eq!(snapshot["kind"], "snapshot");
-    assert!(snapshot["episodes"].is_array());
+    assert_eq!(snapshot["episodes"][0]["server"], "broken");
     chat.decided(Some(Epoch(2)), &clear());
     let event = stream.next().await;
     assert_eq!(
@@ -311,7 +327,7 @@ async fn a_stream_resumes_behind_the_last_event_and_filters_kinds() {
     let desk = Desk::open(doors()).await;
     let chat = desk.chat();
     chat.decided(Some(Epoch(1)), &down());
-    let first = desk.observer.events().recent()[0].id.clone();
+    let first = desk.observer.events().recent().last().unwrap().id.clone();
     for decision in every_decision() {
         chat.decided(Some(Epoch(2)), &decision);
     }
@@ -334,11 +350,10 @@ async fn a_client_that_asks_for_json_gets_the_last_events_at_once() {
         .header("accept", "application/json");
     let body: Value = request.send().await.unwrap().json().await.unwrap();
     let events = body["events"].as_array().unwrap();
-    assert_eq!(events.len(), 1);
-    assert_eq!(
-        events[0]["fields"]["reason"],
-        "connected, then closed after 0 s"
-    );
+    let servers: Vec<_> = events.iter().map(|event| &event["server"]).collect();
+    assert_eq!(servers, ["broken", "chat"]);
+    let reason = &events[1]["fields"]["reason"];
+    assert_eq!(reason, "connected, then closed after 0 s");
 }
 
 #[tokio::test]
@@ -370,4 +385,55 @@ async fn the_configuration_is_shown_as_it_was_made() {
         .await
         .unwrap();
     assert_eq!(body, json!({ "name": "gw-1" }));
+}
+
+#[tokio::test]
+async fn s1_every_face_says_the_same_of_a_refused_server() {
+    let desk = Desk::open(doors()).await;
+    let json = |path| {
+        let request = desk.get(path).header("accept", "application/json");
+        async { request.send().await.unwrap().json::<Value>().await.unwrap() }
+    };
+    let all = json("/api/v1/servers").await;
+    let one = json("/api/v1/servers/broken").await;
+    assert_eq!(all["servers"][0]["state"], one["state"]);
+    assert_eq!(
+        (&one["id"], &one["state"]),
+        (&json!("broken"), &json!("refused"))
+    );
+    let reason = one["down"]["reason"].as_str().unwrap();
+    assert!(reason.contains("reconnectIntervalMs is 0"), "{reason}");
+    let episodes = json("/api/v1/episodes").await;
+    assert_eq!(episodes["episodes"][0]["reason"], reason);
+    let downs = json("/api/v1/events?kind=down").await;
+    assert_eq!(downs["events"][0]["fields"]["reason"], reason);
+    let metrics = desk
+        .get("/metrics")
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    for line in [
+        "tidegate_server_down{server=\"broken\"} 1",
+        "tidegate_server_state{server=\"broken\",state=\"refused\"} 1",
+        "tidegate_server_episodes_total{edge=\"down\",server=\"broken\"} 1",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn control_reaches_the_engine_and_answers_with_the_server() {
+    let desk = Desk::open(doors()).await;
+    for (verb, paused) in [("pause", true), ("resume", false)] {
+        let path = format!("/api/v1/servers/broken/{verb}");
+        let request = desk.post(&path).header("x-tidegate-control", "1");
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        assert_eq!(
+            (&answer["id"], &answer["paused"]),
+            (&json!("broken"), &json!(paused))
+        );
+    }
 }
