@@ -1,7 +1,11 @@
 //! The corpus of configuration files: what hosts write today loads as it is, and what is wrong is told with its place.
 //! Each file stands beside what is expected of it; `TIDEGATE_BLESS=1` writes that anew, to be read before a commit.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a file that cannot be read fails loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a file that cannot be read fails loudly"
+)]
 
 use std::fmt::Write as _;
 use std::fs;
