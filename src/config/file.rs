@@ -112,9 +112,9 @@ pub(super) struct Webhook {
 #[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Edge {
-    /// S3.
+    /// An episode opened.
     Down,
-    /// S4.
+    /// An episode ended.
     Clear,
 }
 

@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::file::{self, File, LogFormat, OnSecondHost};
 use super::interpolate::{Env, interpolate};
+use super::jsonc::blank_comments;
 use super::problem::Scope;
 use super::read::read;
 use super::server::{Built, Context, build, prepare_defaults};
@@ -64,7 +65,13 @@ fn parse(path: &Path) -> Result<Node, Problem> {
         message,
     };
     let start = Place { line: 1, column: 1 };
-    let text = text(path).map_err(|message| problem(start, message))?;
+    let mut text = text(path).map_err(|message| problem(start, message))?;
+    if path
+        .extension()
+        .is_some_and(|kind| kind == "json" || kind == "jsonc")
+    {
+        text = blank_comments(&text);
+    }
     let root = Node::parse(&text).map_err(|(place, message)| problem(place, message))?;
     if !matches!(root.value, Value::Map(_)) {
         return Err(problem(
@@ -429,4 +436,34 @@ fn slug(key: &str) -> ServerId {
 fn host_name() -> String {
     let name = rustix::system::uname();
     name.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_does_not_fit_becomes_the_nearest_that_does() {
+        for (key, id) in [
+            ("discord", "discord"),
+            ("memory server", "memory-server"),
+            ("a__b___c", "a_b_c"),
+            ("é/ü", "---"),
+            ("", "server"),
+            (&"x".repeat(70), &"x".repeat(64)),
+        ] {
+            assert_eq!(slug(key).as_str(), id);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_told_by_its_name() {
+        let loaded = load(Path::new("/no/such/file.yaml"), &|_| None);
+        assert!(loaded.config.is_none());
+        let told = loaded.problems[0].to_string();
+        assert!(
+            told.starts_with("/no/such/file.yaml:1:1: cannot be opened"),
+            "{told}"
+        );
+    }
 }

@@ -12,6 +12,7 @@ pub mod diff;
 mod file;
 mod foreign;
 mod interpolate;
+mod jsonc;
 mod limits;
 mod link;
 mod load;
@@ -154,4 +155,26 @@ pub fn find(asked: Option<&Path>, env: &dyn Fn(&str) -> Option<String>) -> Resul
             let files = FILES.join(", ");
             format!("no configuration: name a file, set TIDEGATE_CONFIG, or write one of {files}")
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_that_was_asked_for_comes_first_and_the_environment_second() {
+        let env = |name: &str| (name == "TIDEGATE_CONFIG").then(|| "b.yaml".to_owned());
+        let asked = find(Some(Path::new("a.yaml")), &env);
+        assert_eq!(asked, Ok(PathBuf::from("a.yaml")));
+        assert_eq!(find(None, &env), Ok(PathBuf::from("b.yaml")));
+    }
+
+    #[test]
+    fn where_there_is_no_file_every_place_is_named() {
+        // The tests run in the repository's folder, where none of them is.
+        let told = find(None, &|_| None).unwrap_err();
+        for place in ["TIDEGATE_CONFIG", "./tidegate.yaml", "./mcp.json"] {
+            assert!(told.contains(place), "{told}");
+        }
+    }
 }

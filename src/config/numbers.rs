@@ -5,75 +5,79 @@ use std::fmt;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde_json::json;
 
 use crate::engine::settings::WAIT_MAX;
 
 /// What a numeric field takes.
-trait Rule {
+struct Rule {
     /// In words, after "write".
-    const WANTED: &'static str;
-    /// The JSON Schema's name, and what a number must be.
-    const NAME: &'static str;
-
+    wanted: &'static str,
     /// Whether the field takes this number.
-    fn takes(value: f64) -> bool;
-
-    /// What a JSON Schema says of a number, and the pattern of a text that reads as one.
-    fn schema() -> (serde_json::Value, &'static str);
-
+    takes: fn(f64) -> bool,
     /// A text as a number.
-    fn parse(text: &str) -> Option<f64> {
-        decimal(text)
-    }
+    parse: fn(&str) -> Option<f64>,
+    /// What a JSON Schema says of a number: its type, the kind of its lower bound, the bound.
+    number: (&'static str, &'static str, u8),
+    /// What a JSON Schema says of a text.
+    pattern: &'static str,
 }
 
+const INTERVAL: Rule = Rule {
+    wanted: "a number of milliseconds above 0",
+    takes: |value| value > 0.0 && value.is_finite(),
+    parse: decimal,
+    number: ("number", "exclusiveMinimum", 0),
+    pattern: r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$|\$\{",
+};
+const CAP: Rule = Rule {
+    wanted: "a number of milliseconds above 0, or \"Infinity\"",
+    takes: |value| value > 0.0,
+    pattern: r"^\s*([+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|Infinity)\s*$|\$\{",
+    ..INTERVAL
+};
+const MILLIS: Rule = Rule {
+    wanted: "a number of milliseconds, 0 or more",
+    takes: |value| value >= 0.0 && value.is_finite(),
+    number: ("number", "minimum", 0),
+    ..INTERVAL
+};
+const COUNT: Rule = Rule {
+    wanted: "a whole number, 1 or more",
+    takes: |value| (1.0..=MAX_WHOLE).contains(&value) && value.fract() == 0.0,
+    number: ("integer", "minimum", 1),
+    ..INTERVAL
+};
+const SIZE: Rule = Rule {
+    wanted: "a number of bytes, or one with KiB, MiB or GiB",
+    parse: bytes,
+    pattern: r"^\s*(\d+\.?\d*|\.\d+)\s*([KMG]iB)?\s*$|\$\{",
+    ..COUNT
+};
+
+/// 2^53, up to which every whole number is exact.
+const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
+
 macro_rules! number {
-    (
-        $(#[$doc:meta])*
-        $name:ident($inner:ty), $wanted:literal, $takes:expr, $make:expr, $schema:tt
-        $(, $pattern:expr, $parse:path)?
-    ) => {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $rule:expr, $make:expr) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub(super) struct $name(pub(super) $inner);
 
-        impl Rule for $name {
-            const WANTED: &'static str = $wanted;
-            const NAME: &'static str = stringify!($name);
-
-            fn takes(value: f64) -> bool {
-                $takes(value)
-            }
-
-            fn schema() -> (serde_json::Value, &'static str) {
-                #[allow(unused_variables, reason = "shadowed where the field has a pattern of its own")]
-                let pattern = DECIMAL;
-                $(let pattern = $pattern;)?
-                (serde_json::json!($schema), pattern)
-            }
-
-            $(fn parse(text: &str) -> Option<f64> {
-                $parse(text)
-            })?
-        }
-
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let value = deserializer.deserialize_any(Number::<Self>(std::marker::PhantomData))?;
-                Ok(Self($make(value)))
+                deserializer.deserialize_any(Number(&$rule)).map($make).map(Self)
             }
         }
 
         impl JsonSchema for $name {
             fn schema_name() -> Cow<'static, str> {
-                Self::NAME.into()
+                stringify!($name).into()
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                let (number, pattern) = Self::schema();
-                let text = serde_json::json!({ "type": "string", "pattern": pattern });
-                json_schema!({ "description": format!("Write {}.", Self::WANTED), "anyOf": [number, text] })
+                $rule.schema()
             }
         }
     };
@@ -82,52 +86,42 @@ macro_rules! number {
 number!(
     /// R9: `reconnectIntervalMs`.
     Interval(Duration),
-    "a number of milliseconds above 0",
-    |value: f64| value > 0.0 && value.is_finite(),
-    above_zero,
-    { "type": "number", "exclusiveMinimum": 0 }
+    INTERVAL,
+    above_zero
 );
 number!(
     /// R9: `reconnectMaxIntervalMs`, which may be without end.
     Cap(Duration),
-    "a number of milliseconds above 0, or \"Infinity\"",
-    |value: f64| value > 0.0,
-    above_zero,
-    { "type": "number", "exclusiveMinimum": 0 }
+    CAP,
+    above_zero
 );
 number!(
-    /// A threshold or a timeout; a timer's limit is its own (R2).
+    /// A threshold or a timeout; no timer waits longer than its limit (R2).
     Millis(Duration),
-    "a number of milliseconds, 0 or more",
-    |value: f64| value >= 0.0 && value.is_finite(),
-    |value| duration(value).min(WAIT_MAX),
-    { "type": "number", "minimum": 0 }
+    MILLIS,
+    |millis| duration(millis).min(WAIT_MAX)
 );
 number!(
     /// A count or a limit.
     Count(u64),
-    "a whole number, 1 or more",
-    |value: f64| (1.0..=MAX_WHOLE).contains(&value) && value.fract() == 0.0,
-    whole,
-    { "type": "integer", "minimum": 1 }
+    COUNT,
+    whole
 );
-
 number!(
     /// A number of bytes.
     Size(u64),
-    "a number of bytes, or one with KiB, MiB or GiB",
-    |value: f64| (1.0..=MAX_WHOLE).contains(&value) && value.fract() == 0.0,
-    whole,
-    { "type": "integer", "minimum": 1 },
-    r"^\s*\d+\s*([KMG]iB)?\s*$|\$\{",
-    bytes
+    SIZE,
+    whole
 );
 
-/// A decimal number, trimmed, or a variable that becomes one.
-const DECIMAL: &str = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$|^\s*Infinity\s*$|\$\{";
-
-/// 2^53, up to which every whole number is exact.
-const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
+impl Rule {
+    fn schema(&self) -> Schema {
+        let (kind, bound, least) = self.number;
+        let number = json!({ "type": kind, bound: least });
+        let text = json!({ "type": "string", "pattern": self.pattern });
+        json_schema!({ "description": format!("Write {}.", self.wanted), "anyOf": [number, text] })
+    }
+}
 
 /// Milliseconds as a duration, the longest there is where they are too many.
 fn duration(millis: f64) -> Duration {
@@ -152,11 +146,10 @@ fn whole(value: f64) -> u64 {
 fn decimal(text: &str) -> Option<f64> {
     let text = text.trim();
     let legal = |c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-' | 'e' | 'E');
-    match text {
-        "Infinity" => Some(f64::INFINITY),
-        _ if text.chars().all(legal) => text.parse().ok(),
-        _ => None,
+    if text == "Infinity" {
+        return Some(f64::INFINITY);
     }
+    text.chars().all(legal).then(|| text.parse().ok()).flatten()
 }
 
 /// As [`decimal`], with a unit of bytes.
@@ -176,35 +169,23 @@ fn bytes(text: &str) -> Option<f64> {
     )
 }
 
-struct Number<R>(std::marker::PhantomData<R>);
+struct Number(&'static Rule);
 
-impl<R: Rule> Number<R> {
-    fn check<E: Error>(value: f64) -> Result<f64, E> {
-        if R::takes(value) {
-            return Ok(value);
-        }
-        Err(E::custom(format_args!(
-            "write {}; this is {value}",
-            R::WANTED
-        )))
-    }
-}
-
-impl<R: Rule> Visitor<'_> for Number<R> {
+impl Visitor<'_> for Number {
     type Value = f64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(R::WANTED)
+        f.write_str(self.0.wanted)
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<f64, E> {
-        Self::check(value)
+        let unusable = || E::invalid_value(Unexpected::Float(value), &self);
+        (self.0.takes)(value).then_some(value).ok_or_else(unusable)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<f64, E> {
-        let unusable = || E::invalid_type(serde::de::Unexpected::Str(text), &self);
-        let value = R::parse(text).ok_or_else(unusable)?;
-        R::takes(value).then_some(value).ok_or_else(unusable)
+        let value = (self.0.parse)(text).filter(|value| (self.0.takes)(*value));
+        value.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 

@@ -9,6 +9,7 @@ use super::foreign::{IGNORED, IGNORED_AT_TOP, MAPPED};
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = Value::from(schemars::schema_for!(File));
+    tidy(&mut schema);
     let servers = schema.pointer("/properties/mcpServers").cloned();
     if let Some(properties) = properties(&mut schema, "/properties") {
         properties.insert("servers".into(), servers.unwrap_or_default());
@@ -28,6 +29,32 @@ pub fn schema() -> Value {
         );
     }
     schema
+}
+
+/// The schema as it is printed and published.
+#[must_use]
+pub fn text() -> String {
+    format!("{:#}\n", schema())
+}
+
+/// Takes out defaults, which the descriptions say in words (serde's are all null), and lets a variable stand for
+/// true or false.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.remove("default");
+            if members.get("type") == Some(&json!(["boolean", "null"])) {
+                members.remove("type");
+                let variable = json!({ "type": "string", "pattern": r"\$\{" });
+                let flag = json!([{ "type": ["boolean", "null"] }, variable]);
+                members.insert("anyOf".into(), flag);
+                return;
+            }
+            members.values_mut().for_each(tidy);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 fn properties<'a>(schema: &'a mut Value, pointer: &str) -> Option<&'a mut Map<String, Value>> {

@@ -2,10 +2,15 @@
 //! Each file stands beside what is expected of it; `TIDEGATE_BLESS=1` writes that anew, to be read before a commit.
 
 #![allow(
-    clippy::unwrap_used,
+    clippy::indexing_slicing,
     clippy::panic,
+    clippy::unwrap_used,
     reason = "a file that cannot be read fails loudly"
 )]
+
+mod docs;
+mod reload;
+mod secrets;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -38,14 +43,30 @@ fn compare(folder: &str, tell: fn(&Path) -> String) {
     files.sort();
     assert!(!files.is_empty());
     for file in files {
-        let expected = file.with_added_extension("txt");
-        let told = tell(&file);
-        if std::env::var_os("TIDEGATE_BLESS").is_some() {
-            fs::write(&expected, &told).unwrap();
-        }
-        let expected = fs::read_to_string(&expected).unwrap_or_default();
-        assert_eq!(told, expected, "{}", file.display());
+        bless(&file.with_added_extension("txt"), &tell(&file));
     }
+}
+
+/// Holds a file to a text, or writes it there where that was asked for.
+fn bless(file: &Path, text: &str) {
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        fs::write(file, text).unwrap();
+    }
+    let held = fs::read_to_string(file).unwrap_or_default();
+    let differs = text.lines().zip(held.lines()).find(|(new, old)| new != old);
+    let file = file.display();
+    assert!(
+        text == held,
+        "{file} is not what it should be (TIDEGATE_BLESS=1 writes it anew), first at: {differs:?}"
+    );
+}
+
+/// A configuration of that text, in a folder of its own.
+fn load(yaml: &str) -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.yaml");
+    fs::write(&file, yaml).unwrap();
+    config::load(&file, &env).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
 fn list(out: &mut String, title: &str, problems: &[Problem]) {
@@ -126,14 +147,4 @@ fn no_secret_is_shown_with_a_problem() {
             "{told}"
         );
     }
-}
-
-#[test]
-fn the_published_schema_is_the_one_that_is_printed() {
-    let printed = format!("{:#}\n", config::schema::schema());
-    let published = Path::new("docs/config.schema.json");
-    if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(published, &printed).unwrap();
-    }
-    assert_eq!(fs::read_to_string(published).unwrap_or_default(), printed);
 }
