@@ -6,13 +6,14 @@ mod server;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 
+use crate::config::diff::{Change, Difference};
 use crate::config::{Entry, Server as Configured};
-use crate::engine::input::{HostEvent, Input, Operator, Stop};
+use crate::engine::input::{HostEvent, Input, Operator, Resumed, Stop};
 use crate::engine::snapshot::Snapshot;
 use crate::face::{self, Outgoing, Refusal};
 use crate::ids::{ServerId, SessionId};
@@ -51,8 +52,6 @@ struct Shared {
 #[derive(Clone)]
 struct Handle {
     info: ServerInfo,
-    /// As it was last applied.
-    configured: Configured,
     control: mpsc::Sender<Control>,
     hosts: mpsc::Sender<Arrival>,
     /// Told when a host's queue fits again.
@@ -88,7 +87,7 @@ enum Control {
     /// Tell the engine; answered once it was handled.
     Input(Input, oneshot::Sender<()>),
     /// Make transports from this entry from now on, and tell the engine.
-    Entry(Box<Entry>, Input),
+    Entry(Box<Entry>, Vec<Input>),
     /// Stop; answered when nothing of the transport is left, with the processes that could not be ended.
     Stop(Stop, oneshot::Sender<Vec<u32>>),
     /// Tell what the server is like.
@@ -193,17 +192,17 @@ impl Gateway {
             .all(|handle| handle.flags.attempted.load(Ordering::Relaxed))
     }
 
-    /// Carries out a new configuration: an unchanged server keeps its transport, its epoch and its queues. An entry
-    /// that became unusable leaves its running server as it is; the caller reports it (R9).
-    pub async fn apply(&self, servers: &[Configured]) {
-        let gone = self.handles().into_iter().map(|handle| handle.info.id);
-        let gone = gone.filter(|id| servers.iter().all(|server| server.id != *id));
-        join_all(gone.collect::<Vec<_>>().iter().map(|id| self.remove(id))).await;
+    /// Carries out the difference to a new configuration. An entry that became unusable leaves its running server as it
+    /// is, and the caller reports it: nothing is torn down for a mistake (R9).
+    pub async fn apply(&self, servers: &[Configured], difference: &Difference) {
+        join_all(difference.removed.iter().map(|id| self.remove(id))).await;
         let mut handles = Vec::with_capacity(servers.len());
         for server in servers {
-            handles.push(match self.handle(server.id.as_str()) {
-                Some(handle) => self.change(handle, server).await,
-                None => self.spawn(server),
+            let change = difference.changed.iter().find(|(id, _)| *id == server.id);
+            handles.push(match (self.handle(server.id.as_str()), change) {
+                (None, _) => self.spawn(server),
+                (Some(handle), None) => handle,
+                (Some(handle), Some((_, change))) => handle.changed(server, *change).await,
             });
         }
         *self.write() = handles;
@@ -215,40 +214,6 @@ impl Gateway {
         let stops = join_all(handles.iter().map(|handle| handle.stop(Stop::Shutdown)));
         let left = tokio::time::timeout(within, stops).await;
         left.unwrap_or_default().into_iter().flatten().collect()
-    }
-
-    async fn change(&self, mut handle: Handle, server: &Configured) -> Handle {
-        let Some(control) = self.control_for(&handle.configured, server) else {
-            return handle;
-        };
-        match control {
-            Control::Stop(stop, _) => drop(handle.stop(stop).await),
-            control => drop(handle.control.send(control).await),
-        }
-        handle.info = info(server);
-        handle.configured = server.clone();
-        handle
-    }
-
-    /// What a server's task must be told so that it runs by `new` rather than by `old`.
-    fn control_for(&self, old: &Configured, new: &Configured) -> Option<Control> {
-        let entry = new.entry.as_ref().ok()?;
-        if !new.enabled {
-            let (done, _) = oneshot::channel();
-            return old.enabled.then_some(Control::Stop(Stop::Disabled, done));
-        }
-        let settings = Arc::clone(&entry.engine);
-        let input = match &old.entry {
-            Ok(old_entry) if old.enabled => {
-                let redial = old_entry.transport_key != entry.transport_key;
-                if !redial && old_entry.engine == settings {
-                    return None;
-                }
-                Input::Configure { settings, redial }
-            }
-            _ => Input::Start(self.shared.journal.resume(&new.id, SystemTime::now())),
-        };
-        Some(Control::Entry(Box::new(entry.clone()), input))
     }
 
     async fn remove(&self, id: &ServerId) {
@@ -281,7 +246,6 @@ impl Gateway {
         tokio::spawn(task.run(controls, arrivals));
         Handle {
             info,
-            configured: server.clone(),
             control,
             hosts,
             drained,
@@ -334,6 +298,28 @@ fn protocol(entry: &Entry) -> &'static str {
 }
 
 impl Handle {
+    /// Runs by another entry from now on.
+    async fn changed(mut self, server: &Configured, change: Change) -> Self {
+        let Ok(entry) = &server.entry else {
+            return self;
+        };
+        let settings = Arc::clone(&entry.engine);
+        let configure = |redial| Input::Configure { settings, redial };
+        let inputs = match change {
+            Change::Refused => return self,
+            Change::Disabled => vec![configure(false), Input::Stop(Stop::Disabled)],
+            Change::Enabled => vec![configure(false), Input::Start(Resumed::default())],
+            Change::Redial => vec![configure(true)],
+            Change::Live => vec![configure(false)],
+        };
+        let _ = self
+            .control
+            .send(Control::Entry(Box::new(entry.clone()), inputs))
+            .await;
+        self.info = info(server);
+        self
+    }
+
     async fn snapshot(&self) -> Option<Arc<Snapshot>> {
         let (reply, snapshot) = oneshot::channel();
         self.control.send(Control::Snapshot(reply)).await.ok()?;

@@ -201,9 +201,9 @@ impl Task {
                 self.tell(input);
                 let _ = done.send(());
             }
-            Control::Entry(entry, input) => {
+            Control::Entry(entry, inputs) => {
                 self.entry = Some(*entry);
-                self.tell(input);
+                inputs.into_iter().for_each(|input| self.tell(input));
             }
             Control::Stop(stop, done) => {
                 let removed = matches!(stop, Stop::Removed | Stop::Shutdown);
