@@ -251,6 +251,7 @@ impl<'a> Loader<'a> {
         let admin = self.admin(file.admin, scope);
         self.check_exposure(listen, &admin, scope);
         Config {
+            file: self.path.into(),
             name: file.name.unwrap_or_else(host_name),
             listen,
             admin,

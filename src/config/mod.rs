@@ -31,6 +31,8 @@ use crate::transport::Settings as TransportSettings;
 /// A whole file, validated.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The file that it was read from.
+    pub file: PathBuf,
     /// This gateway's name in metrics, events and webhooks.
     pub name: String,
     /// Where hosts connect.
