@@ -8,14 +8,19 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{self, Admin};
-use crate::config::{self, Config, Problem};
+use crate::admin::{self, Admin, Doors};
+use crate::config::{self, Config, Problem, diff};
 use crate::driver::Gateway;
 use crate::face::access::{Access, Permit};
 use crate::face::{listener, websocket};
 use crate::journal::{self, Journal};
 use crate::observe::Observer;
 use crate::transport;
+
+/// How often the loop is asked how late it is.
+const PULSE: Duration = Duration::from_secs(1);
+/// What is left of `shutdownTimeoutMs` for the journal after the servers.
+const JOURNAL_TIME: Duration = Duration::from_millis(500);
 
 /// A running gateway with its faces.
 pub struct App {
@@ -31,6 +36,7 @@ struct Parts {
     observer: Observer,
     journal: Journal,
     access: watch::Sender<Access>,
+    operators: watch::Sender<admin::Settings>,
     /// As it was last applied; held while one is being applied.
     config: Mutex<Config>,
 }
@@ -54,26 +60,39 @@ pub enum StartError {
 }
 
 impl App {
-    /// Opens the state directory, binds both ports and starts every server.
+    /// Binds both ports, opens the state directory and starts every server.
     ///
     /// # Errors
     /// Where a port or the state directory cannot be had. A server that cannot be started is no error.
     pub async fn start(config: Config, observer: Observer) -> Result<Self, StartError> {
-        transport::become_subreaper();
-        let face = bind("listen", config.listen).await?;
-        let operators = bind("admin.listen", config.admin.listen).await?;
+        let (hosts, listen) = bind("listen", config.listen).await?;
+        let (operators, admin) = bind("admin.listen", config.admin.listen).await?;
         let journal = open_journal(&config)?;
-        observer.config_loaded(true);
+        tokio::spawn(transport::reap_orphans());
+        if let Err(error) = transport::become_subreaper() {
+            tracing::warn!(%error, "orphaned processes of servers cannot be adopted");
+        }
+        observer.reloaded(true);
         let gateway = Gateway::start(&config.servers, journal.clone(), observer.clone());
-        let (listen, admin) = (address(&face, config.listen), address(&operators, config.admin.listen));
-        let (access, permits) = watch::channel(access(&config, listen));
-        let config = Mutex::new(config);
-        let parts = Arc::new(Parts { gateway, observer, journal, access, config });
+        let parts = Arc::new(Parts {
+            access: watch::Sender::new(access(&config, listen)),
+            operators: watch::Sender::new(operator_settings(&config, admin)),
+            config: Mutex::new(config),
+            gateway,
+            observer,
+            journal,
+        });
         let stop = CancellationToken::new();
-        let hosts = websocket::router(parts.gateway.clone(), permits);
-        tokio::spawn(listener::serve(face, hosts, stop.clone()));
-        serve_operators(operators, &parts, stop.clone()).await;
-        Ok(Self { parts, listen, admin, stop })
+        let router = websocket::router(parts.gateway.clone(), parts.access.subscribe());
+        tokio::spawn(listener::serve(hosts, router, stop.clone()));
+        tokio::spawn(listener::serve(operators, desk(&parts), stop.clone()));
+        tokio::spawn(measure_lag(parts.observer.clone()));
+        Ok(Self {
+            parts,
+            listen,
+            admin,
+            stop,
+        })
     }
 
     /// Where hosts connect.
@@ -112,7 +131,11 @@ impl App {
     pub async fn stop(self) -> Vec<u32> {
         self.stop.cancel();
         let within = self.parts.config.lock().await.shutdown_timeout;
-        let left = self.parts.gateway.shutdown(within.saturating_sub(Duration::from_millis(500))).await;
+        let left = self
+            .parts
+            .gateway
+            .shutdown(within.saturating_sub(JOURNAL_TIME))
+            .await;
         self.parts.journal.flush();
         left
     }
@@ -122,13 +145,25 @@ impl Parts {
     async fn reload(&self) -> Result<(), Vec<Problem>> {
         let mut current = self.config.lock().await;
         let loaded = config::load(&current.file, &|name| std::env::var(name).ok());
-        self.observer.config_loaded(loaded.is_ok());
-        let new = loaded.inspect_err(|problems| report(problems))?;
-        for problem in new.servers.iter().filter_map(|server| server.entry.as_ref().err()) {
-            report(problem);
+        let new = loaded.inspect_err(|problems| {
+            self.observer.reloaded(false);
+            report(problems);
+        })?;
+        let refused: Vec<_> = new
+            .servers
+            .iter()
+            .filter_map(|server| server.entry.as_ref().err())
+            .collect();
+        refused.iter().for_each(|problems| report(problems));
+        self.observer.reloaded(refused.is_empty());
+        let difference = diff::diff(&current, &new);
+        for setting in &difference.restart {
+            tracing::warn!("a change of {setting} takes effect when the gateway is restarted");
         }
-        self.gateway.apply(&new.servers).await;
+        self.gateway.apply(&new.servers, &difference).await;
         self.access.send_replace(access(&new, new.listen));
+        self.operators
+            .send_replace(operator_settings(&new, new.admin.listen));
         *current = new;
         Ok(())
     }
@@ -136,18 +171,42 @@ impl Parts {
 
 fn report(problems: &[Problem]) {
     for problem in problems {
-        tracing::error!("the configuration was not reloaded: {problem}");
+        tracing::error!("not reloaded: {problem}");
     }
 }
 
-async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| StartError::Bind { setting, address, source })
+/// The routes for operators.
+fn desk(parts: &Arc<Parts>) -> axum::Router {
+    let reloading = Arc::clone(parts);
+    admin::router(Admin {
+        gateway: parts.gateway.clone(),
+        observer: parts.observer.clone(),
+        journal: parts.journal.clone(),
+        settings: parts.operators.subscribe(),
+        reload: Arc::new(move || {
+            let parts = Arc::clone(&reloading);
+            Box::pin(async move { parts.reload().await.map_err(|problems| texts(&problems)) })
+        }),
+    })
 }
 
-/// Where a listener really is, when the port was left to the system.
-fn address(listener: &TcpListener, wanted: SocketAddr) -> SocketAddr {
-    listener.local_addr().unwrap_or(wanted)
+fn texts(problems: &[Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}
+
+/// Binds a port, and says which one it is where the system chose.
+async fn bind(
+    setting: &'static str,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), StartError> {
+    let failed = |source| StartError::Bind {
+        setting,
+        address,
+        source,
+    };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
 }
 
 fn open_journal(config: &Config) -> Result<Journal, StartError> {
@@ -164,10 +223,30 @@ fn access(config: &Config, listen: SocketAddr) -> Access {
         token: host.token.clone(),
         servers: host.servers.clone(),
     });
-    let names = config.allowed_hosts.iter().cloned().chain([listen.ip().to_string()]);
+    let names = config
+        .allowed_hosts
+        .iter()
+        .cloned()
+        .chain([listen.ip().to_string()]);
     Access {
         permits: permits.collect(),
         origins: config.allowed_origins.clone(),
         names: names.collect(),
+    }
+}
+
+fn operator_settings(config: &Config, listen: SocketAddr) -> admin::Settings {
+    admin::Settings {
+        doors: Doors::new(config, listen),
+        shown: admin::shown(config),
+    }
+}
+
+/// Asks the loop every second how late it is.
+async fn measure_lag(observer: Observer) {
+    let mut pulse = tokio::time::interval(PULSE);
+    loop {
+        let due = pulse.tick().await;
+        observer.loop_lag(due.elapsed());
     }
 }

@@ -21,6 +21,10 @@ pub mod engine;
 #[cfg(feature = "daemon")]
 pub mod admin;
 #[cfg(feature = "daemon")]
+pub mod app;
+#[cfg(feature = "daemon")]
+pub mod cli;
+#[cfg(feature = "daemon")]
 pub mod config;
 #[cfg(feature = "daemon")]
 pub mod driver;

@@ -40,7 +40,12 @@ pub fn main() -> ExitCode {
 
 fn completions(options: &Completions) -> ExitCode {
     let mut command = Cli::command();
-    clap_complete::generate(options.shell, &mut command, "tidegate", &mut std::io::stdout());
+    clap_complete::generate(
+        options.shell,
+        &mut command,
+        "tidegate",
+        &mut std::io::stdout(),
+    );
     ExitCode::SUCCESS
 }
 

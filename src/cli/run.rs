@@ -28,7 +28,7 @@ pub(super) fn run(options: &Options) -> ExitCode {
         Err(code) => return code,
     };
     let observer = Observer::new(&config.name);
-    let _log = match log::init(config.log_json, &config.log_level, &observer) {
+    let _log = match log::init(config.log_json, &config.log_level) {
         Ok(guard) => guard,
         Err(error) => return fail(2, &error),
     };
@@ -67,7 +67,9 @@ async fn serve(config: Config, observer: Observer) -> ExitCode {
     tracing::info!("hosts connect to ws://{}/mcpl/{{server}}", app.listen());
     tracing::info!("status page, metrics and API at http://{}/", app.admin());
     let mut watch = Watch::new(&file)
-        .inspect_err(|error| tracing::warn!(%error, "the file is not watched; send SIGHUP to reload"))
+        .inspect_err(
+            |error| tracing::warn!(%error, "the file is not watched; send SIGHUP to reload"),
+        )
         .ok();
     loop {
         tokio::select! {
@@ -88,7 +90,11 @@ async fn serve(config: Config, observer: Observer) -> ExitCode {
 
 fn signals() -> std::io::Result<(Signal, Signal, Signal)> {
     let term = signal(SignalKind::terminate())?;
-    Ok((term, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?))
+    Ok((
+        term,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    ))
 }
 
 async fn changed(watch: &mut Option<Watch>) {

@@ -23,6 +23,7 @@ pub mod schema;
 mod secrets;
 mod server;
 mod tree;
+pub mod watch;
 
 use crate::engine::settings::Settings as EngineSettings;
 use crate::ids::ServerId;
