@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::fail;
+use super::{block_on, fail};
 use crate::app::{App, StartError};
 use crate::config::watch::Watch;
 use crate::config::{self, Config};
@@ -35,11 +34,7 @@ pub(super) fn run(options: &Options) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    // One thread carries all traffic: a message never waits for another core to wake up.
-    match Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(serve(config, observer)),
-        Err(error) => fail(3, &error),
-    }
+    block_on(serve(config, observer)).unwrap_or_else(|code| code)
 }
 
 fn load(options: &Options) -> Result<Config, ExitCode> {
