@@ -105,3 +105,78 @@ impl Episode {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::output::Output;
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a simulated clock must begin somewhere"
+    )]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    fn edges(out: &mut Outbox) -> Vec<String> {
+        std::iter::from_fn(|| out.pop())
+            .map(|output| match output {
+                Output::Decided { decision, .. } => decision.to_string(),
+                Output::Record(record) => format!("{record:?}"),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn s3_an_episode_opens_once_and_says_which_attempt_and_why() {
+        let (mut episode, mut out, now) = (Episode::default(), Outbox::default(), now());
+        episode.open(None, Attempt(5), "exit code 1", true, now, &mut out);
+        episode.open(None, Attempt(6), "exit code 1", true, now, &mut out);
+        assert_eq!(
+            edges(&mut out),
+            [
+                "MCPL server down (attempt 5): exit code 1",
+                r#"Down { attempt: 5, why: "exit code 1" }"#
+            ]
+        );
+        let later = now + Duration::from_secs(9);
+        let view = episode.view(later).unwrap();
+        assert_eq!((view.attempt, view.open_for.as_secs()), (5, 9));
+    }
+
+    #[test]
+    fn s4_only_an_open_episode_ends() {
+        let (mut episode, mut out, now) = (Episode::default(), Outbox::default(), now());
+        episode.close(None, ClearCause::Removed, 0, false, now, &mut out);
+        assert!(edges(&mut out).is_empty());
+        episode.open(None, Attempt(1), "why", false, now, &mut out);
+        let lasted = ClearCause::Lasted(Duration::from_secs(300));
+        let later = now + Duration::from_secs(700);
+        episode.close(None, lasted, 7, false, later, &mut out);
+        assert_eq!(
+            edges(&mut out)[2..],
+            [
+                "MCP server clear: connected for 300 s after 7 failed attempts (down for 700 s)",
+                "Clear"
+            ]
+        );
+        assert!(!episode.is_open());
+    }
+
+    #[test]
+    fn s5_an_episode_on_record_goes_on_silently() {
+        let now = now();
+        let open = OpenEpisode {
+            since: Duration::from_secs(1_000_000_000),
+            attempt: 6,
+            why: "why".into(),
+        };
+        let mut episode = Episode::resume(Some(open), now);
+        let mut out = Outbox::default();
+        episode.open(None, Attempt(7), "other", true, now, &mut out);
+        assert!(edges(&mut out).is_empty());
+        assert_eq!(episode.view(now).unwrap().open_for.as_secs(), 1_000_000_000);
+    }
+}

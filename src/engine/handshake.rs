@@ -166,3 +166,118 @@ impl Early {
 pub(super) fn is_ping(message: &Message) -> bool {
     message.kind() == Kind::Request && message.method() == method::PING
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(text: &str) -> Message {
+        Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+    }
+
+    fn result(result: &str) -> Message {
+        message(&format!(r#"{{"jsonrpc":"2.0","id":0,"result":{result}}}"#))
+    }
+
+    fn error(error: &str) -> Message {
+        message(&format!(r#"{{"jsonrpc":"2.0","id":0,"error":{error}}}"#))
+    }
+
+    #[test]
+    fn initialize_offers_the_latest_revision_or_the_pinned_one() {
+        for (pinned, offered) in [
+            (None, "2025-11-25"),
+            (Some(Revision::V2024_11_05), "2024-11-05"),
+        ] {
+            let request = Message::parse(request(pinned)).unwrap();
+            assert_eq!(
+                (request.method(), request.our_id()),
+                ("initialize", Some(0))
+            );
+            let params: Value = request.params_as().unwrap();
+            assert_eq!(params["protocolVersion"], offered);
+            assert_eq!(params["clientInfo"]["name"], "tidegate");
+            let mcpl = &params["capabilities"]["experimental"]["mcpl"];
+            assert_eq!(mcpl["version"], "0.5");
+            assert_eq!(mcpl["modelInfo"], Value::Null);
+        }
+    }
+
+    #[test]
+    fn any_revision_that_we_speak_is_taken_unless_one_is_pinned() {
+        for revision in Revision::ALL {
+            let answer = result(&format!(r#"{{"protocolVersion":"{revision}"}}"#));
+            assert_eq!(read(&answer, None).unwrap().0, revision);
+            assert_eq!(read(&answer, Some(revision)).unwrap().0, revision);
+            let other = Some(Revision::V2024_11_05).filter(|other| *other != revision);
+            if other.is_some() {
+                assert_eq!(read(&answer, other).unwrap_err().outcome, Outcome::Version);
+            }
+        }
+    }
+
+    #[test]
+    fn r10_an_unknown_revision_and_error_32022_are_version_verdicts() {
+        let unknown = result(r#"{"protocolVersion":"2019-01-01","capabilities":{}}"#);
+        let refused =
+            error(r#"{"code":-32022,"message":"unsupported","data":{"supported":["2026-07-28"]}}"#);
+        let verdict = read(&unknown, None).unwrap_err();
+        assert_eq!(verdict.outcome, Outcome::Version);
+        assert!(verdict.why.contains("2019-01-01"));
+        let verdict = read(&refused, None).unwrap_err();
+        assert_eq!(verdict.outcome, Outcome::Version);
+        assert!(verdict.why.contains("2026-07-28"));
+    }
+
+    #[test]
+    fn other_errors_and_odd_results_are_handshake_failures() {
+        let long = format!(
+            r#"{{"protocolVersion":7,"x":"{}\u0007"}}"#,
+            "y".repeat(9_000)
+        );
+        let answers = [
+            error(r#"{"code":-32603,"message":"no\u001b[31m token"}"#),
+            error("3"),
+            result("null"),
+            result("[]"),
+            result("{}"),
+            result(&long),
+        ];
+        for answer in answers {
+            let verdict = read(&answer, None).unwrap_err();
+            assert_eq!(verdict.outcome, Outcome::Handshake);
+            assert!(verdict.why.len() < 1_000 && !verdict.why.contains(char::is_control));
+        }
+    }
+
+    #[test]
+    fn an_error_without_an_id_answers_initialize_too() {
+        assert!(is_answer(&message(
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"?"}}"#
+        )));
+        assert!(!is_answer(&message(
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#
+        )));
+        assert!(!is_answer(&message(
+            r#"{"jsonrpc":"2.0","id":"0","result":{}}"#
+        )));
+    }
+
+    #[test]
+    fn g16_what_comes_early_is_bounded_in_number_and_bytes() {
+        let mut early = Early::default();
+        let small = message(r#"{"jsonrpc":"2.0","method":"m"}"#);
+        for _ in 0..EARLY_MAX {
+            assert!(early.push(small.clone()).is_none());
+        }
+        assert!(early.push(small.clone()).is_some());
+        assert_eq!(early.take().len(), EARLY_MAX);
+        let padding = "x".repeat(EARLY_BYTES_MAX / 2);
+        let big = message(&format!(
+            r#"{{"jsonrpc":"2.0","method":"m","params":["{padding}"]}}"#
+        ));
+        assert!(early.push(big.clone()).is_none());
+        assert!(early.push(big).is_some());
+        assert!(early.push(small).is_none());
+    }
+}

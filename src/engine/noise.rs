@@ -50,3 +50,31 @@ impl Noise {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a simulated clock must begin somewhere"
+    )]
+    fn noise_is_told_at_once_and_then_at_most_once_a_minute() {
+        let (mut noise, now) = (Noise::default(), Instant::now());
+        let told = |lines, sample: &str| {
+            Some(Decision::Noise {
+                lines,
+                sample: sample.into(),
+            })
+        };
+        assert_eq!(noise.hear("banner".into(), now), told(1, "banner"));
+        assert_eq!(noise.hear("a".into(), now), None);
+        assert_eq!(noise.hear("b".into(), now), None);
+        let minute = noise.deadline().unwrap();
+        assert_eq!(minute, now + QUIET);
+        assert_eq!(noise.fire(minute), told(2, "a"));
+        assert_eq!(noise.fire(noise.deadline().unwrap()), None);
+        assert_eq!(noise.deadline(), None);
+    }
+}

@@ -69,3 +69,68 @@ impl Probe {
         self.sent > 0 && id.is_some_and(|id| (oldest..LAST_ID).contains(&id))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AFTER: Duration = Duration::from_secs(30);
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a simulated clock must begin somewhere"
+    )]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn r12_two_unanswered_pings_are_a_loss() {
+        let start = now();
+        let mut probe = Probe::new(start);
+        assert_eq!(probe.deadline(Duration::ZERO), None);
+        let mut at = probe.deadline(AFTER).unwrap();
+        assert_eq!(at, start + AFTER);
+        assert!(matches!(probe.fire(at), Due::Ping(_)));
+        at = probe.deadline(AFTER).unwrap();
+        assert!(matches!(probe.fire(at), Due::Ping(_)));
+        at = probe.deadline(AFTER).unwrap();
+        assert_eq!(at, start + AFTER + 2 * ANSWER);
+        assert_eq!(probe.fire(at), Due::Lost);
+    }
+
+    #[test]
+    fn r12_any_message_is_a_sign_of_life() {
+        let start = now();
+        let mut probe = Probe::new(start);
+        let at = probe.deadline(AFTER).unwrap();
+        probe.fire(at);
+        probe.hear(at);
+        assert_eq!(probe.deadline(AFTER), Some(at + AFTER));
+    }
+
+    #[test]
+    fn r12_a_loop_that_was_late_pings_once_more_before_the_verdict() {
+        let start = now();
+        let mut probe = Probe::new(start);
+        probe.fire(start + AFTER);
+        probe.fire(start + AFTER + ANSWER);
+        let late = start + AFTER + 2 * ANSWER + LATE + Duration::from_millis(1);
+        assert!(matches!(probe.fire(late), Due::Ping(_)));
+        assert_eq!(probe.deadline(AFTER), Some(late + ANSWER));
+        assert_eq!(probe.fire(late + ANSWER), Due::Lost);
+    }
+
+    #[test]
+    fn a_probes_answer_is_known_by_an_id_that_every_json_reader_keeps() {
+        let start = now();
+        let mut probe = Probe::new(start);
+        let Due::Ping(id) = probe.fire(start + AFTER) else {
+            panic!()
+        };
+        assert!(id < 1 << 53);
+        assert!(probe.is_answer(Some(id)));
+        assert!(!probe.is_answer(Some(id - 1)) && !probe.is_answer(Some(1)));
+        assert!(!probe.is_answer(None));
+    }
+}

@@ -146,3 +146,174 @@ pub(super) fn with_stderr(mut text: String, stderr: &[String]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn failure(outcome: Outcome, retry_after: Option<u64>) -> Failure {
+        Failure {
+            outcome,
+            detail: String::new(),
+            retry_after: retry_after.map(secs),
+            stderr: Vec::new(),
+        }
+    }
+
+    fn capped(max_interval: Duration) -> Settings {
+        Settings {
+            max_interval,
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn r1_the_first_connect_is_attempt_0_and_every_other_at_least_1() {
+        let mut count = Reconnect::default();
+        assert_eq!(count.dial(), Attempt(0));
+        assert_eq!(count.dial(), Attempt(1));
+        assert_eq!(count.fail(Attempt(1), Outcome::Refused), 2);
+        assert_eq!(count.dial(), Attempt(2));
+        count.last();
+        assert_eq!((count.failed(), count.next()), (0, Attempt(1)));
+        assert_eq!(Reconnect::resume(7).dial(), Attempt(7));
+    }
+
+    #[test]
+    fn r2_the_wait_doubles_up_to_the_cap() {
+        let waits: Vec<u64> = (0..10)
+            .map(|failed| {
+                Reconnect::resume(failed)
+                    .wait(&Settings::default(), 0.0)
+                    .as_secs()
+            })
+            .collect();
+        assert_eq!(waits, [5, 5, 10, 20, 40, 80, 160, 300, 300, 300]);
+    }
+
+    #[test]
+    fn r2_the_jitter_is_a_quarter_either_way_of_the_capped_wait() {
+        let count = Reconnect::resume(9);
+        let wait = |jitter| count.wait(&Settings::default(), jitter).as_secs();
+        assert_eq!([wait(-1.0), wait(0.0), wait(1.0)], [225, 300, 375]);
+        assert_eq!(
+            [wait(-9.0), wait(f64::NAN), wait(f64::INFINITY)],
+            [225, 300, 375]
+        );
+    }
+
+    #[test]
+    fn r2_no_wait_passes_the_limit_of_a_timer() {
+        for failed in [1, 20, 29, 30, 31, 1_000, u64::MAX] {
+            for jitter in [-1.0, 0.0, 1.0] {
+                let wait = Reconnect::resume(failed).wait(&capped(Duration::MAX), jitter);
+                assert!(wait <= WAIT_MAX, "{failed} {jitter}: {wait:?}");
+            }
+        }
+        let wait = Reconnect::resume(31).wait(&capped(Duration::MAX), -1.0);
+        assert_eq!(wait, WAIT_MAX);
+    }
+
+    #[test]
+    fn r10_a_remote_version_verdict_is_retried_each_quarter_of_an_hour_or_cap() {
+        let count = Reconnect::resume(1);
+        let verdict = failure(Outcome::Version, None);
+        assert_eq!(
+            count.wait_after(&verdict, &Settings::default(), -1.0),
+            VERSION_WAIT_MIN
+        );
+        assert_eq!(
+            count.wait_after(&verdict, &capped(secs(7200)), -1.0),
+            secs(7200)
+        );
+    }
+
+    #[test]
+    fn r18_the_second_refusal_in_a_row_is_about_the_credential() {
+        let mut count = Reconnect::default();
+        let refusal = failure(Outcome::Auth, None);
+        count.fail(Attempt(0), Outcome::Auth);
+        assert!(!count.is_refused());
+        assert_eq!(
+            count.wait_after(&refusal, &Settings::default(), 0.0),
+            secs(5)
+        );
+        count.fail(Attempt(1), Outcome::Auth);
+        assert!(count.is_refused());
+        assert_eq!(
+            count.wait_after(&refusal, &Settings::default(), -1.0),
+            AUTH_WAIT_MIN
+        );
+        count.fail(Attempt(2), Outcome::Timeout);
+        assert!(!count.is_refused());
+        count.fail(Attempt(3), Outcome::Auth);
+        count.adopt();
+        count.fail(Attempt(4), Outcome::Auth);
+        assert!(!count.is_refused(), "a handshake lies between");
+    }
+
+    #[test]
+    fn r18_retry_after_raises_a_wait_within_bounds_and_never_lowers_it() {
+        let wait = |asked| {
+            let failure = failure(Outcome::Refused, Some(asked));
+            Reconnect::resume(4)
+                .wait_after(&failure, &Settings::default(), 0.0)
+                .as_secs()
+        };
+        assert_eq!(
+            [wait(0), wait(39), wait(41), wait(1_000_000_000_000)],
+            [40, 40, 41, 300]
+        );
+    }
+
+    #[test]
+    fn r20_ends_as_asked_are_exit_codes_and_signals_of_a_stop() {
+        for end in [
+            End::Exit(0),
+            End::Exit(143),
+            End::Signal(15),
+            End::Signal(1),
+        ] {
+            assert!(is_as_asked(&end), "{end}");
+        }
+        for end in [
+            End::Exit(1),
+            End::Exit(137),
+            End::Signal(9),
+            End::Recycle,
+            End::Liveness,
+        ] {
+            assert!(!is_as_asked(&end), "{end}");
+        }
+    }
+
+    #[test]
+    fn r7_a_short_end_tells_whole_seconds_and_how() {
+        let lived = Duration::from_millis(299_700);
+        let close = End::Close {
+            code: 1011,
+            reason: "oops".into(),
+        };
+        let cases = [
+            (End::Exit(1), "exit code 1"),
+            (End::Signal(9), "signal 9"),
+            (close, "close code 1011, oops"),
+            (End::Http(502), "HTTP status 502"),
+            (End::Recycle, "closed by this gateway"),
+        ];
+        for (end, how) in cases {
+            let text = format!("connected, then closed after 299 s, {how}");
+            assert_eq!(closed_after(lived, &end), text);
+        }
+        let stderr = ["no token".to_owned(), "bye".to_owned()];
+        assert_eq!(
+            with_stderr("x".into(), &stderr),
+            "x | stderr: no token / bye"
+        );
+        assert_eq!(with_stderr("x".into(), &[]), "x");
+    }
+}

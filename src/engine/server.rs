@@ -151,9 +151,12 @@ impl Server {
         if std::mem::replace(&mut self.resumed, true) {
             return;
         }
-        self.epoch = resumed.epoch;
+        self.epoch = self.epoch.max(resumed.epoch);
         self.reconnect = Reconnect::resume(resumed.failed_attempts);
-        self.episode = Episode::resume(resumed.episode, now);
+        // A refusal may have opened one before.
+        if !self.episode.is_open() {
+            self.episode = Episode::resume(resumed.episode, now);
+        }
         self.lasted = resumed.since_lasted.map(|ago| Past::ago(now, ago));
         let rest = |ago| self.settings.interval.saturating_sub(ago);
         let hold = resumed.since_launch.map(rest);
@@ -175,7 +178,9 @@ impl Server {
     fn begin(&mut self, at: Moment) {
         self.enabled = true;
         self.stopped = None;
-        self.away = at.now;
+        if !self.is_trying() {
+            self.away = at.now;
+        }
         let hold = self.hold.take().filter(|until| *until > at.now);
         if let Phase::Closing(closing) = &mut self.phase {
             closing.next = Next::Dial;
@@ -206,7 +211,7 @@ impl Server {
     fn configure(&mut self, settings: Arc<Settings>, redial: bool, at: Moment) {
         self.settings = Arc::clone(&settings);
         self.traffic.configure(settings, at, &mut self.outbox);
-        if self.state() == State::Refused {
+        if self.state() == State::Refused && !self.is_over() {
             self.begin(at);
         } else if redial {
             self.restart(at);
@@ -229,7 +234,7 @@ impl Server {
         }
         match self.phase {
             Phase::Rest(_) | Phase::Waiting(_) | Phase::Closing(_) => self.begin(at),
-            Phase::Connecting(_) => self.abandon(by_operator().end.to_string(), Next::Dial, at),
+            Phase::Connecting(_) => self.abandon(by_us(), Next::Dial, at),
             Phase::Serving(_) => self.end(by_operator(), Some(Next::Dial), at),
         }
     }
@@ -238,13 +243,7 @@ impl Server {
     fn recycle(&mut self, at: Moment) {
         match &self.phase {
             Phase::Rest(_) | Phase::Waiting(_) | Phase::Closing(_) => {}
-            Phase::Connecting(_) => {
-                self.fail_own(
-                    Outcome::Refused,
-                    "recycled before its handshake completed",
-                    at,
-                );
-            }
+            Phase::Connecting(_) => self.fail_own(Outcome::Refused, &by_us(), at),
             Phase::Serving(_) => self.end_own(End::Recycle, at),
         }
     }
@@ -294,9 +293,7 @@ impl Server {
         let removed = self.is_removed();
         match &mut self.phase {
             Phase::Rest(_) | Phase::Waiting(_) => self.turn(Phase::Rest(state)),
-            Phase::Connecting(_) => {
-                self.abandon(by_operator().end.to_string(), Next::Rest(state), at)
-            }
+            Phase::Connecting(_) => self.abandon(by_us(), Next::Rest(state), at),
             Phase::Serving(_) => self.end(by_operator(), Some(Next::Rest(state)), at),
             Phase::Closing(closing) => {
                 closing.next = Next::Rest(state);
@@ -310,6 +307,10 @@ impl Server {
 
 fn named(deadline: Option<Instant>, timer: Timer) -> Option<(Instant, Timer)> {
     deadline.map(|deadline| (deadline, timer))
+}
+
+fn by_us() -> String {
+    End::Operator.to_string()
 }
 
 /// An end that the gateway was told to make: no failure (R14).

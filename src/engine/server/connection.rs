@@ -119,32 +119,35 @@ impl Server {
         };
         let (epoch, attempt, lasted) = (serving.link.epoch, serving.link.attempt, serving.lasted);
         let lived = at.now.saturating_duration_since(serving.adopted);
-        let as_asked = asked.is_some() || self.is_as_asked(&loss.end);
-        let short = !lasted && !as_asked;
+        let short = !lasted && asked.is_none() && !self.is_as_asked(&loss.end);
         if short {
             self.reconnect.end_short(attempt);
         }
         self.decide_end(&loss.end, lived, short);
         let why = reconnect::closed_after(lived, &loss.end);
-        let why = reconnect::with_stderr(why, &loss.stderr);
-        self.reason = asked.is_none().then(|| why.clone());
-        self.healthy = Some(at.now);
-        self.away = at.now;
-        let for_good = self.is_removed() || (asked.is_none() && !self.settings.reconnect);
-        let report = match (as_asked, short) {
-            (_, true) => Report::ShortEnd,
-            (true, false) if asked.is_some() => Report::Told,
-            (_, false) => Report::HaltAlone,
-        };
-        let next = asked.unwrap_or_else(|| self.next_after(&loss.end, at));
-        self.turn(Phase::Closing(Closing {
+        let closing = Closing {
             epoch,
             attempt: if lasted { Attempt(1) } else { attempt },
-            why,
-            report,
-            next,
-            for_good,
-        }));
+            why: reconnect::with_stderr(why, &loss.stderr),
+            report: match asked {
+                _ if short => Report::ShortEnd,
+                Some(_) => Report::Told,
+                None => Report::HaltAlone,
+            },
+            next: asked.unwrap_or_else(|| self.next_after(&loss.end, at)),
+            for_good: self.is_removed() || (asked.is_none() && !self.settings.reconnect),
+        };
+        self.leave(closing, asked.is_some(), at);
+    }
+
+    fn leave(&mut self, closing: Closing, asked: bool, at: Moment) {
+        let (epoch, for_good) = (closing.epoch, closing.for_good);
+        if !asked {
+            self.reason = Some(closing.why.clone());
+        }
+        self.healthy = Some(at.now);
+        self.away = at.now;
+        self.turn(Phase::Closing(closing));
         self.traffic.lose(epoch, for_good, at, &mut self.outbox);
         self.outbox.push(Output::Close { epoch });
     }
@@ -185,16 +188,10 @@ impl Server {
 
     /// Nothing of the last transport is left, or what is left cannot be ended.
     fn gone(&mut self, reap: &Reap, at: Moment) {
-        if !matches!(self.phase, Phase::Closing(_)) {
-            let end = End::Reset("the transport is gone".into());
-            self.lost(
-                Loss {
-                    end,
-                    stderr: Vec::new(),
-                },
-                at,
-            );
-        }
+        // A transport that never told its loss tells it now; while it closes this changes nothing.
+        let end = End::Reset("the transport is gone".into());
+        let stderr = Vec::new();
+        self.lost(Loss { end, stderr }, at);
         let resting = Phase::Rest(self.state());
         let Phase::Closing(closing) = std::mem::replace(&mut self.phase, resting) else {
             return;
@@ -204,11 +201,7 @@ impl Server {
                 self.turn(Phase::Rest(state));
             }
             (_, Reap::Unreapable { pids }) => {
-                let why = format!(
-                    "{}; {} outlive SIGTERM and SIGKILL",
-                    closing.why,
-                    list(pids)
-                );
+                let why = unreapable(&closing.why, pids);
                 self.halt(closing.attempt, why, at);
             }
             (Next::Rest(State::Halted), Reap::Clean) => {
@@ -231,7 +224,8 @@ impl Server {
     }
 }
 
-fn list(pids: &[u32]) -> String {
+fn unreapable(why: &str, pids: &[u32]) -> String {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-    format!("processes {}", pids.join(", "))
+    let pids = pids.join(", ");
+    format!("{why}; processes {pids} outlive SIGTERM and SIGKILL")
 }

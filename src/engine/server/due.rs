@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::phase::{Phase, Serving};
-use crate::engine::decision::{Class, ClearCause, Decision, State};
+use crate::engine::decision::{Class, ClearCause, Decision};
 use crate::engine::input::{End, Moment, Outcome};
 use crate::engine::output::Record;
 use crate::engine::probe::Due;
@@ -150,16 +150,7 @@ impl Server {
     }
 
     pub(super) fn down_deadline(&self) -> Option<Instant> {
-        let away = match self.state() {
-            State::Connecting | State::Waiting | State::Auth => self.enabled,
-            State::Negotiating
-            | State::Open
-            | State::Halted
-            | State::Refused
-            | State::Disabled
-            | State::Ended => false,
-        };
         let due = self.away.checked_add(self.settings.down_after);
-        due.filter(|_| away && !self.episode.is_open())
+        due.filter(|_| self.is_trying() && self.enabled && !self.episode.is_open())
     }
 }

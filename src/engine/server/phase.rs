@@ -192,3 +192,21 @@ impl Tail {
         self.0.iter().map(String::len).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stderr_tail_keeps_the_last_lines_within_its_bounds() {
+        let mut tail = Tail::default();
+        for line in 0..30 {
+            tail.push(line.to_string());
+        }
+        let lines = tail.take();
+        assert_eq!((lines.len(), lines[0].as_str()), (STDERR_LINES, "10"));
+        tail.push("x".repeat(STDERR_BYTES));
+        tail.push("y".into());
+        assert_eq!(tail.take(), ["y"]);
+    }
+}

@@ -137,6 +137,19 @@ impl Server {
         }
     }
 
+    /// Not connected, and about to be.
+    pub(super) fn is_trying(&self) -> bool {
+        match self.state() {
+            State::Connecting | State::Waiting | State::Auth => true,
+            State::Negotiating
+            | State::Open
+            | State::Halted
+            | State::Refused
+            | State::Disabled
+            | State::Ended => false,
+        }
+    }
+
     /// The attempt that made the connection, runs, or comes next.
     pub(super) fn attempt(&self) -> Attempt {
         self.phase
