@@ -28,7 +28,6 @@ mod noise;
 mod outbox;
 mod peer;
 mod policy;
-mod probe;
 mod queue;
 mod reconnect;
 mod server;

@@ -5,6 +5,7 @@ mod attempt;
 mod connection;
 mod due;
 mod phase;
+mod probe;
 mod report;
 
 use std::sync::Arc;
@@ -118,7 +119,7 @@ impl Server {
             Phase::Connecting(connecting) => named(connecting.deadline, connecting.timer()),
             Phase::Serving(serving) => earlier(
                 named(self.lasting_deadline(serving), Timer::Lasting),
-                named(self.probe_deadline(serving), Timer::Probe),
+                named(serving.probe.deadline(), Timer::Probe),
             ),
         };
         let others = [
@@ -209,6 +210,11 @@ impl Server {
     }
 
     fn configure(&mut self, settings: Arc<Settings>, redial: bool, at: Moment) {
+        if let Phase::Serving(serving) = &mut self.phase
+            && settings.probe_after != self.settings.probe_after
+        {
+            serving.probe.retime(settings.probe_after, at.now);
+        }
         self.settings = Arc::clone(&settings);
         self.traffic.configure(settings, at, &mut self.outbox);
         if self.state() == State::Refused && !self.is_over() {

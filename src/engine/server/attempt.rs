@@ -2,12 +2,12 @@
 
 use super::Server;
 use super::phase::{Closing, Connecting, Link, Next, Phase, Report, Serving, Tail};
+use super::probe::Probe;
 use crate::engine::decision::{Class, Decision, DropReason, State};
 use crate::engine::handshake::{self, Early};
 use crate::engine::input::{Failure, Moment, Outcome};
 use crate::engine::output::{Output, Record};
 use crate::engine::peer::Peer;
-use crate::engine::probe::Probe;
 use crate::engine::reconnect;
 use crate::ids::Epoch;
 use crate::wire::jsonrpc::{self, Kind, Message, code};
@@ -125,7 +125,7 @@ impl Server {
             adopted: at.now,
             revision,
             lasted: false,
-            probe: Probe::new(at.now),
+            probe: Probe::new(self.settings.probe_after, at.now),
         });
         self.traffic.adopt(epoch, peer, at, &mut self.outbox);
         self.announce();

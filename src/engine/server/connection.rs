@@ -50,7 +50,7 @@ impl Server {
             Phase::Closing(_) => self.receive_late(epoch, message, at),
             Phase::Serving(serving) => {
                 serving.probe.hear(at.now);
-                let pong = class == Class::Response && serving.probe.is_answer(message.our_id());
+                let pong = class == Class::Response && serving.probe.is_ours(message.our_id());
                 if !pong {
                     self.traffic.receive(epoch, message, at, &mut self.outbox);
                 }

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::phase::{Phase, Serving};
+use super::probe::Due;
 use crate::engine::decision::{Class, ClearCause, Decision};
 use crate::engine::input::{End, Moment, Outcome};
 use crate::engine::output::Record;
-use crate::engine::probe::Due;
 use crate::engine::timers::{Past, is_due};
 use crate::engine::traffic::Request;
 use crate::wire::jsonrpc;
@@ -122,10 +122,8 @@ impl Server {
         let Phase::Serving(serving) = &mut self.phase else {
             return;
         };
-        if !is_due(serving.probe.deadline(self.settings.probe_after), at.now) {
-            return;
-        }
         match serving.probe.fire(at.now) {
+            Due::Wait => {}
             Due::Ping(id) => {
                 let ping = jsonrpc::request(id, method::PING, "{}");
                 self.outbox
@@ -133,10 +131,6 @@ impl Server {
             }
             Due::Lost => self.end_own(End::Liveness, at),
         }
-    }
-
-    pub(super) fn probe_deadline(&self, serving: &Serving) -> Option<Instant> {
-        serving.probe.deadline(self.settings.probe_after)
     }
 
     /// S3: enabled and not connected for too long, whatever the attempts do.

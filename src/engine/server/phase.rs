@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::probe::Probe;
 use crate::engine::decision::State;
 use crate::engine::handshake::Early;
-use crate::engine::probe::Probe;
 use crate::engine::timers::Timer;
 use crate::ids::{Attempt, Epoch};
 use crate::wire::mcp::Revision;

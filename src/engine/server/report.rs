@@ -167,7 +167,7 @@ impl Server {
 
     /// Whether a request that could not be sent is traffic's, rather than `initialize` or a probe.
     pub(super) fn is_for_traffic(&self, request: Option<u64>) -> bool {
-        matches!(&self.phase, Phase::Serving(serving) if !serving.probe.is_answer(request))
+        matches!(&self.phase, Phase::Serving(serving) if !serving.probe.is_ours(request))
     }
 
     /// As it told when it last served; before that, as it is configured: for the texts of S6.

@@ -1,23 +1,42 @@
-//! Histories of one server, on a simulated clock, against the rules R and S.
+//! Histories of one server on a simulated clock, held against the rules.
 
-use std::time::{Duration, Instant};
+mod handshake;
+mod histories;
+mod reconnect;
+mod signals;
+mod stops;
+
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::*;
-use crate::engine::input::{Failure, HostEvent, LinkEvent, OpenEpisode, Reap};
-use crate::ids::SessionId;
+use crate::engine::input::{Failure, LinkEvent, OpenEpisode, Reap};
+use crate::engine::settings::WAIT_MAX;
+use crate::ids::Attempt;
 use crate::wire::jsonrpc::{Message, Unreadable};
 
-/// A server, its clock, and what it has put out and nobody has looked at.
+const ANSWER: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}"#;
+const DAY: Duration = Duration::from_secs(86_400);
+/// What is told about failures and edges, as far as the count goes.
+const REPORTS: [&str; 8] = [
+    "attempt-failed",
+    "short-end",
+    "waiting",
+    "lasted",
+    "down",
+    "clear",
+    "halted",
+    "refused",
+];
+
+/// A server, its clock, and what it has put out that nobody has looked at.
 struct Sim {
     server: Server,
     now: Instant,
     jitter: f64,
     outputs: Vec<Output>,
 }
-
-const ANSWER: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}"#;
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -37,11 +56,19 @@ fn settings(change: impl FnOnce(&mut Settings)) -> Arc<Settings> {
     Arc::new(settings)
 }
 
-fn exit(code: i32) -> Loss {
+fn defaults() -> Arc<Settings> {
+    settings(|_| {})
+}
+
+fn loss(end: End) -> Loss {
     Loss {
-        end: End::Exit(code),
+        end,
         stderr: Vec::new(),
     }
+}
+
+fn exit(code: i32) -> Loss {
+    loss(End::Exit(code))
 }
 
 fn failure(outcome: Outcome) -> Failure {
@@ -51,6 +78,10 @@ fn failure(outcome: Outcome) -> Failure {
         retry_after: None,
         stderr: Vec::new(),
     }
+}
+
+fn unreapable() -> Reap {
+    Reap::Unreapable { pids: vec![7, 12] }
 }
 
 impl Sim {
@@ -69,8 +100,19 @@ impl Sim {
     }
 
     fn started(settings: Arc<Settings>) -> Self {
+        Self::resumed(settings, Resumed::default())
+    }
+
+    fn resumed(settings: Arc<Settings>, resumed: Resumed) -> Self {
         let mut sim = Self::new(settings);
-        sim.input(Input::Start(Resumed::default()));
+        sim.input(Input::Start(resumed));
+        sim
+    }
+
+    /// Started and connected.
+    fn connected(settings: Arc<Settings>) -> Self {
+        let mut sim = Self::started(settings);
+        sim.connect();
         sim
     }
 
@@ -94,7 +136,7 @@ impl Sim {
         assert!(due.is_none_or(|(when, _)| when > self.now), "{due:?}");
     }
 
-    /// Runs every deadline on the way.
+    /// Lets time pass, with every deadline on the way.
     fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some((when, _)) = self.server.poll_timeout().filter(|(when, _)| *when <= end) {
@@ -105,12 +147,8 @@ impl Sim {
         self.now = end;
     }
 
-    fn epoch(&self) -> Epoch {
-        self.server.epoch
-    }
-
     fn link(&mut self, event: LinkEvent) {
-        let epoch = self.epoch();
+        let epoch = self.server.epoch;
         self.input(Input::Link { epoch, event });
     }
 
@@ -121,6 +159,7 @@ impl Sim {
     fn connect(&mut self) {
         self.link(LinkEvent::Connected);
         self.receive(ANSWER);
+        assert!(self.view().connected);
     }
 
     fn lose(&mut self, loss: Loss) {
@@ -128,54 +167,82 @@ impl Sim {
         self.link(LinkEvent::Gone(Reap::Clean));
     }
 
-    fn refuse_dial(&mut self, outcome: Outcome) {
+    fn fail(&mut self, outcome: Outcome) {
         self.link(LinkEvent::Failed(failure(outcome)));
         self.link(LinkEvent::Gone(Reap::Clean));
     }
 
-    /// Waits for the next dial; how long that took.
+    fn operate(&mut self, command: Operator) {
+        self.input(Input::Operator(command));
+    }
+
+    fn configure(&mut self, settings: Arc<Settings>, redial: bool) {
+        self.input(Input::Configure { settings, redial });
+    }
+
+    /// Lets time pass until the next dial; says how much.
     fn until_dial(&mut self) -> Duration {
         let from = self.now;
-        let (when, timer) = self.server.poll_timeout().unwrap();
-        assert_eq!(timer, Timer::Retry);
-        self.pass(when - self.now);
-        assert_eq!(self.state(), State::Connecting);
+        while self.state() != State::Connecting {
+            let (when, _) = self.server.poll_timeout().expect("it would wait for ever");
+            self.pass(when.saturating_duration_since(self.now));
+        }
         self.now - from
     }
 
+    fn view(&self) -> Snapshot {
+        self.server.snapshot(self.now)
+    }
+
     fn state(&self) -> State {
-        self.server.snapshot(self.now).state
+        self.view().state
     }
 
     fn count(&self) -> u64 {
-        self.server.snapshot(self.now).failed_attempts
+        self.view().failed_attempts
     }
 
     fn take(&mut self) -> Vec<Output> {
         std::mem::take(&mut self.outputs)
     }
 
-    /// The decisions of these kinds since the last look, as texts.
-    fn told(&mut self, kinds: &[&str]) -> Vec<String> {
-        let wanted = |output: Output| match output {
-            Output::Decided { decision, .. } if kinds.contains(&decision.kind()) => {
-                Some(decision.to_string())
-            }
+    /// The decisions since the last look.
+    fn decisions(&mut self) -> Vec<Decision> {
+        let decision = |output| match output {
+            Output::Decided { decision, .. } => Some(decision),
             _ => None,
         };
-        self.take().into_iter().filter_map(wanted).collect()
+        self.take().into_iter().filter_map(decision).collect()
     }
-}
 
-#[test]
-fn r4_a_server_that_dies_soon_after_its_handshake_backs_off() {
-    let mut sim = Sim::started(settings(|_| {}));
-    let mut waits = Vec::new();
-    for _ in 0..8 {
-        sim.connect();
-        sim.pass(millis(300));
-        sim.lose(exit(0));
-        waits.push(sim.until_dial().as_secs());
+    /// The kinds of the decisions since the last look, of those that are asked for.
+    fn kinds(&mut self, wanted: &[&str]) -> Vec<&'static str> {
+        let kinds = self.decisions().into_iter().map(|decision| decision.kind());
+        kinds.filter(|kind| wanted.contains(kind)).collect()
     }
-    assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
+
+    /// The texts of the decisions since the last look, of the kinds that are asked for.
+    fn told(&mut self, wanted: &[&str]) -> Vec<String> {
+        let decisions = self.decisions().into_iter();
+        let wanted = decisions.filter(|decision| wanted.contains(&decision.kind()));
+        wanted.map(|decision| decision.to_string()).collect()
+    }
+
+    /// The attempts that were dialed since the last look.
+    fn dials(&mut self) -> Vec<u64> {
+        let dial = |output| match output {
+            Output::Dial { attempt, .. } => Some(attempt.0),
+            _ => None,
+        };
+        self.take().into_iter().filter_map(dial).collect()
+    }
+
+    /// The frames written to the server since the last look.
+    fn sent(&mut self) -> Vec<String> {
+        let frame = |output| match output {
+            Output::Send { frame, .. } => Some(String::from_utf8(frame.to_vec()).unwrap()),
+            _ => None,
+        };
+        self.take().into_iter().filter_map(frame).collect()
+    }
 }
