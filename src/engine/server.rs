@@ -296,7 +296,6 @@ impl Server {
 
     /// Ends whatever runs, without a failure, a report or a retry.
     fn cease(&mut self, state: State, at: Moment) {
-        let removed = self.is_removed();
         match &mut self.phase {
             Phase::Rest(_) | Phase::Waiting(_) => self.turn(Phase::Rest(state)),
             Phase::Connecting(_) => self.abandon(by_us(), Next::Rest(state), at),
@@ -304,7 +303,6 @@ impl Server {
             Phase::Closing(closing) => {
                 closing.next = Next::Rest(state);
                 closing.report = Report::Told;
-                closing.for_good |= removed;
                 self.announce();
             }
         }

@@ -123,7 +123,6 @@ impl Server {
         self.phase = Phase::Serving(Serving {
             link,
             adopted: at.now,
-            revision,
             lasted: false,
             probe: Probe::new(self.settings.probe_after, at.now),
         });
@@ -195,10 +194,9 @@ impl Server {
             why,
             report: Report::Told,
             next,
-            for_good: self.is_removed(),
         }));
         for message in early {
-            self.receive_late(epoch, message, at);
+            self.traffic.late(epoch, message, at, &mut self.outbox);
         }
         self.outbox.push(Output::Close { epoch });
     }

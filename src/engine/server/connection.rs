@@ -25,9 +25,7 @@ impl Server {
             LinkEvent::Received(message) => self.receive(epoch, message, at),
             LinkEvent::Unreadable { what, sample } => self.unreadable(epoch, &what, sample, at),
             LinkEvent::Unsent { request } => {
-                if self.is_for_traffic(request) {
-                    self.traffic.unsent(epoch, request, at, &mut self.outbox);
-                }
+                self.traffic.unsent(epoch, request, at, &mut self.outbox);
             }
             LinkEvent::Stderr(line) => self.stderr(epoch, line),
             LinkEvent::Lost(loss) => self.lost(loss, at),
@@ -47,7 +45,8 @@ impl Server {
         match &mut self.phase {
             Phase::Rest(_) | Phase::Waiting(_) => {}
             Phase::Connecting(_) => self.receive_early(message, at),
-            Phase::Closing(_) => self.receive_late(epoch, message, at),
+            // G7: a line read after the loss is never answered.
+            Phase::Closing(_) => self.traffic.late(epoch, message, at, &mut self.outbox),
             Phase::Serving(serving) => {
                 serving.probe.hear(at.now);
                 let pong = class == Class::Response && serving.probe.is_ours(message.our_id());
@@ -55,18 +54,6 @@ impl Server {
                     self.traffic.receive(epoch, message, at, &mut self.outbox);
                 }
             }
-        }
-    }
-
-    /// G7: a line read from a transport after its loss is never answered.
-    pub(super) fn receive_late(&mut self, epoch: Epoch, message: Message, at: Moment) {
-        let Phase::Closing(closing) = &self.phase else {
-            return;
-        };
-        if closing.for_good {
-            self.drop_message(epoch, DropReason::ClosedForGood, &message);
-        } else {
-            self.traffic.late(epoch, message, at, &mut self.outbox);
         }
     }
 
@@ -135,16 +122,16 @@ impl Server {
                 None => Report::HaltAlone,
             },
             next: asked.unwrap_or_else(|| self.next_after(&loss.end, at)),
-            for_good: self.is_removed() || (asked.is_none() && !self.settings.reconnect),
         };
-        self.leave(closing, asked.is_some(), at);
-    }
-
-    fn leave(&mut self, closing: Closing, asked: bool, at: Moment) {
-        let (epoch, for_good) = (closing.epoch, closing.for_good);
-        if !asked {
+        if asked.is_none() {
             self.reason = Some(closing.why.clone());
         }
+        let for_good = self.is_removed() || (asked.is_none() && !self.settings.reconnect);
+        self.leave(closing, for_good, at);
+    }
+
+    fn leave(&mut self, closing: Closing, for_good: bool, at: Moment) {
+        let epoch = closing.epoch;
         self.healthy = Some(at.now);
         self.away = at.now;
         self.turn(Phase::Closing(closing));

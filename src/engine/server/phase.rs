@@ -9,7 +9,6 @@ use crate::engine::decision::State;
 use crate::engine::handshake::Early;
 use crate::engine::timers::Timer;
 use crate::ids::{Attempt, Epoch};
-use crate::wire::mcp::Revision;
 
 /// The lines of stderr that go with a failure of our own finding.
 const STDERR_LINES: usize = 20;
@@ -67,7 +66,6 @@ pub(super) struct Serving {
     pub(super) link: Link,
     /// When the handshake completed: lives are measured from here (R6).
     pub(super) adopted: Instant,
-    pub(super) revision: Revision,
     /// It has lived as long as the threshold (R5).
     pub(super) lasted: bool,
     pub(super) probe: Probe,
@@ -83,8 +81,6 @@ pub(super) struct Closing {
     pub(super) why: String,
     pub(super) report: Report,
     pub(super) next: Next,
-    /// It has no next epoch, so its late lines are dropped (G5).
-    pub(super) for_good: bool,
 }
 
 /// What is still to be told of a transport that is over.

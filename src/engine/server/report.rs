@@ -10,7 +10,6 @@ use crate::engine::snapshot::{Backoff, Snapshot};
 use crate::engine::traffic::Away;
 use crate::ids::{Attempt, Epoch};
 use crate::wire::jsonrpc::{self, Message};
-use crate::wire::mcp::Revision;
 
 /// What is told.
 impl Server {
@@ -165,11 +164,6 @@ impl Server {
         self.stopped == Some(Stop::Removed)
     }
 
-    /// Whether a request that could not be sent is traffic's, rather than `initialize` or a probe.
-    pub(super) fn is_for_traffic(&self, request: Option<u64>) -> bool {
-        matches!(&self.phase, Phase::Serving(serving) if !serving.probe.is_ours(request))
-    }
-
     /// As it told when it last served; before that, as it is configured: for the texts of S6.
     pub(super) fn is_mcpl(&self) -> bool {
         let mask = &self.settings.mask;
@@ -177,13 +171,7 @@ impl Server {
         self.mcpl.unwrap_or(configured || !self.settings.launched)
     }
 
-    fn revision(&self) -> Option<Revision> {
-        match &self.phase {
-            Phase::Serving(serving) => Some(serving.revision),
-            Phase::Rest(_) | Phase::Waiting(_) | Phase::Connecting(_) | Phase::Closing(_) => None,
-        }
-    }
-
+    /// Fills in what traffic does not know.
     pub(super) fn fill(&self, now: Instant, snapshot: &mut Snapshot) {
         snapshot.state = self.state();
         snapshot.epoch = self.epoch;
@@ -200,8 +188,6 @@ impl Server {
             left: wait.until.saturating_duration_since(now),
         });
         snapshot.reason.clone_from(&self.reason);
-        snapshot.revision = self.revision();
-        snapshot.mcpl = self.mcpl.unwrap_or_default();
         if let Phase::Serving(serving) = &self.phase {
             snapshot.connected = true;
             snapshot.connection_age = ago(serving.adopted);

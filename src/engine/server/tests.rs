@@ -208,11 +208,13 @@ impl Sim {
 
     /// The decisions since the last look.
     fn decisions(&mut self) -> Vec<Decision> {
-        let decision = |output| match output {
-            Output::Decided { decision, .. } => Some(decision),
-            _ => None,
-        };
-        self.take().into_iter().filter_map(decision).collect()
+        let mut decisions = Vec::new();
+        for output in self.take() {
+            if let Output::Decided { decision, .. } = output {
+                decisions.push(decision);
+            }
+        }
+        decisions
     }
 
     /// The kinds of the decisions since the last look, of those that are asked for.
@@ -230,19 +232,34 @@ impl Sim {
 
     /// The attempts that were dialed since the last look.
     fn dials(&mut self) -> Vec<u64> {
-        let dial = |output| match output {
-            Output::Dial { attempt, .. } => Some(attempt.0),
-            _ => None,
-        };
-        self.take().into_iter().filter_map(dial).collect()
+        let mut dials = Vec::new();
+        for output in self.take() {
+            if let Output::Dial { attempt, .. } = output {
+                dials.push(attempt.0);
+            }
+        }
+        dials
+    }
+
+    /// What was recorded since the last look.
+    fn records(&mut self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for output in self.take() {
+            if let Output::Record(record) = output {
+                records.push(record);
+            }
+        }
+        records
     }
 
     /// The frames written to the server since the last look.
     fn sent(&mut self) -> Vec<String> {
-        let frame = |output| match output {
-            Output::Send { frame, .. } => Some(String::from_utf8(frame.to_vec()).unwrap()),
-            _ => None,
-        };
-        self.take().into_iter().filter_map(frame).collect()
+        let mut frames = Vec::new();
+        for output in self.take() {
+            if let Output::Send { frame, .. } = output {
+                frames.push(String::from_utf8(frame.to_vec()).unwrap());
+            }
+        }
+        frames
     }
 }

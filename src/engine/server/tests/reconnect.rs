@@ -218,14 +218,7 @@ fn r5_lasting_starts_the_count_afresh_while_connected() {
     sim.pass(secs(1));
     assert_eq!(sim.count(), 0);
     assert_eq!(sim.view().since_lasted, Some(Duration::ZERO));
-    let records: Vec<Record> = sim
-        .take()
-        .into_iter()
-        .filter_map(|output| match output {
-            Output::Record(record) => Some(record),
-            _ => None,
-        })
-        .collect();
+    let records = sim.records();
     assert_eq!(records, [Record::Lasted, Record::Count(0)]);
     sim.pass(secs(100));
     sim.lose(exit(1));
@@ -616,9 +609,10 @@ fn r20_with_reconnect_off_an_end_is_down_unless_it_was_asked_for() {
         sim.pass(secs(lived));
         sim.take();
         sim.lose(loss(end.clone()));
-        let edges: &[&str] = match state {
-            State::Halted => &["halted", "down"],
-            _ => &[],
+        let edges: &[&str] = if state == State::Halted {
+            &["halted", "down"]
+        } else {
+            &[]
         };
         assert_eq!(sim.kinds(&REPORTS), edges, "{end}");
         sim.pass(DAY);
