@@ -165,6 +165,8 @@ fn a_failed_write_is_reported_and_made_good_later() {
     let journal = Journal::open(dir.path()).unwrap();
     let rival = Connection::open(dir.path().join(FILE)).unwrap();
     rival.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let memory = ServerId::new("memory").unwrap();
+    journal.record(&memory, Record::Count(3), second(10));
     remember_an_outage(&journal);
     journal.flush();
     assert!(journal.is_failing());
@@ -174,11 +176,11 @@ fn a_failed_write_is_reported_and_made_good_later() {
     journal.flush();
     assert!(!journal.is_failing());
     drop(journal);
-    let resumed = Journal::open(dir.path())
-        .unwrap()
-        .resume(&chat(), second(60));
+    let journal = Journal::open(dir.path()).unwrap();
+    let resumed = journal.resume(&chat(), second(60));
     assert_eq!(resumed.failed_attempts, 7);
     assert_eq!(resumed.episode, the_outage_after_a_minute().episode);
+    assert_eq!(journal.resume(&memory, second(60)).failed_attempts, 3);
 }
 
 #[test]

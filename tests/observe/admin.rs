@@ -1,117 +1,14 @@
 //! The operator faces over a real socket.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use reqwest::{Client, RequestBuilder, StatusCode};
+use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
-use tidegate::admin::{Admin, Doors, Reloaded, STREAMS_MAX, Settings, router};
-use tidegate::config::{Problem, Server};
-use tidegate::driver::Gateway;
+use tidegate::admin::STREAMS_MAX;
 use tidegate::ids::Epoch;
-use tidegate::journal::Journal;
-use tidegate::observe::{Observer, ServerObserver};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
 
-use crate::samples::{clear, down, every_decision, server};
-
-struct Desk {
-    address: SocketAddr,
-    client: Client,
-    observer: Observer,
-    /// Whether the next reload finds a usable file.
-    usable: Arc<AtomicBool>,
-    _settings: watch::Sender<Settings>,
-}
-
-fn doors() -> Doors {
-    Doors {
-        token: None,
-        read_token: None,
-        loopback: true,
-        names: Vec::new(),
-        origins: Vec::new(),
-    }
-}
-
-fn with_tokens() -> Doors {
-    Doors {
-        token: Some("control".into()),
-        read_token: Some("read".into()),
-        ..doors()
-    }
-}
-
-impl Desk {
-    async fn open(doors: Doors) -> Self {
-        let shown = json!({ "name": "gw-1" });
-        let (sender, settings) = watch::channel(Settings { doors, shown });
-        let observer = Observer::new("gw-1");
-        let usable = Arc::new(AtomicBool::new(true));
-        let found = Arc::clone(&usable);
-        let gateway = gateway(&observer);
-        // Answered once the engine has handled what came before, so that its first decisions are told.
-        gateway.snapshots().await;
-        let admin = Admin {
-            gateway,
-            observer: observer.clone(),
-            journal: Journal::none(),
-            settings,
-            reload: Arc::new(move || reload(found.load(Ordering::SeqCst))),
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { axum::serve(listener, router(admin)).await });
-        Self {
-            address,
-            client: client(),
-            observer,
-            usable,
-            _settings: sender,
-        }
-    }
-
-    fn get(&self, path: &str) -> RequestBuilder {
-        self.client.get(format!("http://{}{path}", self.address))
-    }
-
-    fn post(&self, path: &str) -> RequestBuilder {
-        self.client.post(format!("http://{}{path}", self.address))
-    }
-
-    fn chat(&self) -> ServerObserver {
-        self.observer.server(&server("chat"), "stdio", "auto")
-    }
-}
-
-/// One server whose configuration cannot be used.
-fn gateway(observer: &Observer) -> Gateway {
-    let broken = Server {
-        id: server("broken"),
-        enabled: true,
-        entry: Err(vec![Problem {
-            file: "tidegate.yaml".into(),
-            line: 3,
-            column: 5,
-            path: "mcpServers.broken.reconnectIntervalMs".into(),
-            message: "reconnectIntervalMs is 0: write a number above 0".into(),
-        }]),
-    };
-    Gateway::start(&[broken], Journal::none(), observer.clone())
-}
-
-fn client() -> Client {
-    // Only its making needs one: nothing here is encrypted.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder().no_proxy().build().unwrap()
-}
-
-fn reload(usable: bool) -> Reloaded {
-    let problem = "tidegate.yaml:3:5: listen: no address".to_owned();
-    Box::pin(async move { if usable { Ok(()) } else { Err(vec![problem]) } })
-}
+use crate::desk::{Desk, doors, with_tokens};
+use crate::samples::{clear, down, every_decision};
 
 async fn fault(request: RequestBuilder) -> (StatusCode, String) {
     let answer = request.send().await.unwrap();

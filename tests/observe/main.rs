@@ -9,5 +9,7 @@
 )]
 
 mod admin;
+mod commands;
+mod desk;
 mod metrics;
 mod samples;
