@@ -211,12 +211,14 @@ pub(super) struct Ask {
 pub(super) enum Want {
     /// It goes to the server as it is.
     Answer,
-    /// It says which channels the host takes; these were not put to it and are refused.
+    /// It says which channels of a registration that was put aside the host takes.
     Channels {
-        /// The gateway's own verdicts, as JSON texts of result items.
-        refused: Vec<String>,
+        /// Under which number it was put aside.
+        ticket: u64,
     },
-    /// As above, of a registration that the gateway itself had accepted: the server was answered.
+    /// It lists channels; the gateway can do so too.
+    Listing,
+    /// As `Channels`, of channels that the gateway itself had accepted: the server was answered.
     Replay,
     /// Nothing: its arrival shows that what was sent before it was read (G13).
     Ping,

@@ -19,11 +19,13 @@ pub mod snapshot;
 pub mod timers;
 
 mod answers;
+mod channels;
 mod episode;
 mod gate;
 mod grant;
 mod handshake;
 mod host;
+mod inventory;
 mod noise;
 mod outbox;
 mod peer;
@@ -31,6 +33,7 @@ mod policy;
 mod queue;
 mod reconnect;
 mod server;
+mod setup;
 mod traffic;
 
 pub use server::Server;

@@ -64,6 +64,12 @@ impl Peer {
     pub(super) fn offers(&self, capability: &str) -> bool {
         member(&self.capabilities, capability).is_some_and(|text| text != "null" && text != "false")
     }
+
+    /// Whether resources can be subscribed to.
+    pub(super) fn takes_subscriptions(&self) -> bool {
+        let resources = member(&self.capabilities, "resources");
+        resources.and_then(|text| member(text, "subscribe")) == Some("true")
+    }
 }
 
 fn is_object(text: &str) -> bool {

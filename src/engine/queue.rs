@@ -245,17 +245,18 @@ impl Waiting {
         }
     }
 
-    /// Puts back into their lanes those that wait for something that `came`.
-    pub(super) fn unpark(&mut self, came: impl Fn(&str) -> bool) {
+    /// Puts back into their lanes those that wait for something that `came`; whether there were any.
+    pub(super) fn unpark(&mut self, came: impl Fn(&str) -> bool) -> bool {
         let seqs: Vec<Seq> = self
             .parked
             .iter()
             .filter(|(what, _)| came(what))
             .flat_map(|(_, seqs)| seqs.iter().copied())
             .collect();
-        for seq in seqs {
-            self.put_back(seq);
+        for seq in &seqs {
+            self.put_back(*seq);
         }
+        !seqs.is_empty()
     }
 
     fn put_back(&mut self, seq: Seq) {

@@ -105,6 +105,53 @@ pub struct Mask {
     pub channels: Option<Vec<String>>,
 }
 
+impl Mask {
+    /// Whether hosts may see and call that tool.
+    #[must_use]
+    pub fn shows_tool(&self, name: &str) -> bool {
+        allows(self.enabled_tools.as_deref(), name) && !any(&self.disabled_tools, name)
+    }
+
+    /// Whether it hides any tool at all.
+    #[must_use]
+    pub fn hides_tools(&self) -> bool {
+        self.enabled_tools.is_some() || !self.disabled_tools.is_empty()
+    }
+
+    /// Whether the server may register that channel.
+    #[must_use]
+    pub fn allows_channel(&self, id: &str) -> bool {
+        allows(self.channels.as_deref(), id)
+    }
+}
+
+fn allows(patterns: Option<&[String]>, name: &str) -> bool {
+    patterns.is_none_or(|patterns| any(patterns, name))
+}
+
+fn any(patterns: &[String], name: &str) -> bool {
+    patterns.iter().any(|pattern| fits(pattern, name))
+}
+
+/// Whether `pattern` is `name`, with `*` for any run of characters.
+fn fits(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else {
+        return pattern == name;
+    };
+    let Some(mut name) = name.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts = rest.split('*');
+    let last = parts.next_back().unwrap_or_default();
+    for part in parts {
+        let Some((_, after)) = name.split_once(part) else {
+            return false;
+        };
+        name = after;
+    }
+    name.ends_with(last)
+}
+
 impl Settings {
     /// R3: `max(floor, min(max_interval, 1 h))`, or what the operator set.
     #[must_use]
@@ -172,6 +219,21 @@ mod tests {
             ..Settings::default()
         };
         settings.lasting_threshold().as_secs()
+    }
+
+    #[test]
+    fn a_star_in_a_mask_is_any_run_of_characters_and_a_deny_wins() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let mask = Mask {
+            enabled_tools: Some(names(&["read_*", "*.*.x", "exact"])),
+            disabled_tools: names(&["*secret*"]),
+            ..Mask::default()
+        };
+        let shown = |name| mask.shows_tool(name);
+        assert!(shown("read_") && shown("read_file") && shown("a.b.x") && shown("exact"));
+        assert!(!shown("a.x") && !shown("exactly") && !shown("read_secret_file"));
+        assert!(fits("*", "") && fits("a*a", "aa") && !fits("a*a", "a") && !fits("", "a"));
+        assert!(mask.allows_channel("any") && !Mask::default().hides_tools());
     }
 
     #[test]

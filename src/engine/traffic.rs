@@ -5,26 +5,33 @@ mod away;
 mod clients;
 mod downstream;
 mod exchange;
+mod lists;
+mod registrations;
 #[cfg(test)]
 mod rig;
+mod setups;
 mod upstream;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 pub(super) use self::away::Away;
 use super::answers::{Asks, Calls};
+use super::channels::Channels;
 use super::decision::{Decision, DropReason, Hold};
 use super::gate::Gate;
 use super::grant::Narrowing;
 use super::host::{Hosts, Session};
 use super::input::{HostEvent, Moment};
+use super::inventory::Inventory;
 use super::outbox::Outbox;
 use super::output::Record;
 use super::peer::Peer;
 use super::policy::Policy;
 use super::queue::{Item, Waiting};
 use super::settings::Settings;
+use super::setup::Setup;
 use super::snapshot::Snapshot;
 use super::timers::{Timer, earlier};
 use crate::ids::{Epoch, SessionId};
@@ -55,6 +62,11 @@ pub(super) struct Traffic {
     calls: Calls,
     asks: Asks,
     hosts: Hosts,
+    inventory: Inventory,
+    setup: Setup,
+    channels: Channels,
+    /// Replays of channels that the host has not judged yet (G13).
+    replays: BTreeSet<(SessionId, u64)>,
     request: Option<Request>,
     tally: Tally,
 }
@@ -88,8 +100,12 @@ impl Traffic {
 
     /// Other settings hold from now on; a changed mask is negotiated (P3).
     pub(super) fn configure(&mut self, settings: Arc<Settings>, at: Moment, out: &mut Outbox) {
-        self.settings = settings;
-        self.renegotiate(at, out);
+        let old = std::mem::replace(&mut self.settings, settings);
+        self.waiting.limit_age(self.settings.kept_max_age);
+        if old.mask != self.settings.mask {
+            self.remask(out);
+            self.renegotiate(at, out);
+        }
         self.check();
     }
 
@@ -102,7 +118,7 @@ impl Traffic {
         if mcpl {
             self.gate.hold(Hold::Policy, at.now);
             self.policy.open(self.offer());
-            self.hold_for_host(at.now);
+            self.hold_for_host(at, out);
             self.exchange(at, out);
         } else {
             self.policy.open_without();
@@ -172,6 +188,11 @@ impl Traffic {
             self.end_exchange(epoch, at, out);
             self.end_calls(at, out);
             self.end_asks(out);
+            self.inventory.lose();
+            self.setup.forget();
+            self.channels.forget();
+            self.replays.clear();
+            self.gate.lift(Hold::ListRefresh, at.now);
         } else if self.serving.is_some() {
             return;
         }
@@ -228,6 +249,9 @@ impl Traffic {
         while let Some(item) = self.waiting.expire(at.now) {
             self.expire_item(&item, out);
         }
+        while let Some((session, id)) = self.asks.expire(at.now) {
+            self.judge_for_host(session, id, at, out);
+        }
         while let Some(session) = self.hosts.due(at.now) {
             self.serve_host(session, true, at, out);
         }
@@ -262,6 +286,7 @@ impl Traffic {
         snapshot.held = held;
         snapshot.kept = kept;
         snapshot.holds = self.gate.holds();
+        snapshot.channels = self.channels.len();
         snapshot.in_flight = self.calls.len() + self.asks.len();
         snapshot.sessions = self.hosts.len();
         snapshot.host_serves = self.hosts.serving().is_some();

@@ -295,7 +295,16 @@ impl Message {
     /// Where the value at `path` below `params` lies, e.g. `["_meta", "progressToken"]`.
     #[must_use]
     pub fn param(&self, path: &[&str]) -> Option<Span> {
-        let mut span = self.params.clone()?;
+        self.below(self.params.clone()?, path)
+    }
+
+    /// Where the value at `path` below `result` lies.
+    #[must_use]
+    pub fn in_result(&self, path: &[&str]) -> Option<Span> {
+        self.below(self.result.clone()?, path)
+    }
+
+    fn below(&self, mut span: Span, path: &[&str]) -> Option<Span> {
         for key in path {
             let text = self.text(&span);
             memchr::memmem::find(text.as_bytes(), key.as_bytes())?;

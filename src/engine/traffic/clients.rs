@@ -72,16 +72,22 @@ impl Traffic {
             return;
         }
         out.decide(None, Decision::HostDetached);
-        self.hold_for_host(at.now);
+        self.replays.retain(|(of, _)| *of != session);
+        self.hold_for_host(at, out);
         for id in self.calls.of(session) {
             self.withdraw(id, out);
         }
+        self.take_down(at, out);
         let bounds = self.settings.bounds;
         for ask in self.asks.detach(session) {
             if let Some(seq) = ask.waiting {
                 let full = self.waiting.recall(seq, self.serving, &bounds);
                 self.drop_items(DropReason::KeptFull, &full, out);
-            } else if let (Want::Answer | Want::Channels { .. }, Some(id)) = (ask.want, ask.id) {
+            }
+            if let Want::Channels { ticket } = ask.want {
+                self.channels.resume(ticket);
+            }
+            if let (None, Some(id)) = (ask.waiting, ask.id) {
                 let error = Error::new(
                     code::BUSY,
                     "the client went without answering; try again later",

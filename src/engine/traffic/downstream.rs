@@ -5,6 +5,7 @@ use super::upstream::token_of;
 use crate::engine::answers::{Asker, Call, Own, Want};
 use crate::engine::decision::{Class, Decision, DropReason};
 use crate::engine::input::Moment;
+use crate::engine::inventory::List;
 use crate::engine::outbox::Outbox;
 use crate::engine::policy::Reply;
 use crate::engine::timers::Timer;
@@ -46,7 +47,29 @@ impl Traffic {
             method::INITIALIZE => self.initialize(session, message, at, out),
             _ if !answered => self.refuse_host(session, message, NOT_INITIALIZED, out),
             mcpl::method::FEATURE_SETS_UPDATE if mcpl => self.narrow(session, message, at, out),
-            _ => self.forward(session, message, at, out),
+            method::SET_LEVEL => self.set_level(session, message, at, out),
+            name => {
+                if !self.answer_here(name, session, message, out) {
+                    self.forward(session, message, at, out);
+                }
+            }
+        }
+    }
+
+    /// Answers what needs no server, or none now; `false` where the request goes on.
+    fn answer_here(
+        &mut self,
+        name: &str,
+        session: SessionId,
+        message: &Message,
+        out: &mut Outbox,
+    ) -> bool {
+        match name {
+            method::TOOLS_CALL => self.refuse_hidden(session, message, out),
+            method::RESOURCES_SUBSCRIBE => self.subscribe(session, message, out),
+            method::RESOURCES_UNSUBSCRIBE => self.unsubscribe(session, message, out),
+            _ => List::of_request(name)
+                .is_some_and(|list| self.answer_list(list, session, message, out)),
         }
     }
 
@@ -191,19 +214,25 @@ impl Traffic {
         at: Moment,
         out: &mut Outbox,
     ) {
-        let ask = message.our_id().and_then(|id| self.asks.take(session, id));
-        let Some(ask) = ask else {
+        let ours = message.our_id();
+        let Some((ours, ask)) = ours.and_then(|id| Some((id, self.asks.take(session, id)?))) else {
             return self.say_dropped(DropReason::Unmatched, "", 1, out);
         };
         if let Some(seq) = ask.waiting {
             self.tally.delivered += u64::from(self.waiting.take(seq).is_some());
         }
-        match (ask.want, ask.id) {
-            (Want::Answer, Some(id)) if self.serving == Some(ask.epoch) => {
+        match (&ask.want, &ask.id) {
+            (Want::Answer | Want::Listing, Some(id)) if self.serving == Some(ask.epoch) => {
                 self.answer_server(ask.epoch, message.with_id(id.as_str()), out);
             }
-            (Want::Answer, _) => self.say_dropped(DropReason::LateAnswer, &ask.method, 1, out),
-            (Want::Channels { .. } | Want::Replay | Want::Ping, _) => {}
+            (Want::Answer | Want::Listing, _) => {
+                self.say_dropped(DropReason::LateAnswer, &ask.method, 1, out);
+            }
+            (Want::Channels { ticket }, _) => {
+                self.registered(&ask, *ticket, message, at, out);
+            }
+            (Want::Replay, _) => self.replayed(session, ours, message, at, out),
+            (Want::Ping, _) => {}
         }
         // The window has room again.
         self.flush(at, out);
@@ -220,7 +249,8 @@ impl Traffic {
                 self.end_call(*session, &call, Some("timeout".into()), at, out);
             }
             Asker::Own(Own::Exchange) => return self.exchanged(Reply::Silence, at, out),
-            Asker::Own(Own::List | Own::Setting) => {}
+            Asker::Own(Own::List) => self.fail_page("a list in time", at, out),
+            Asker::Own(Own::Setting) => {}
         }
         if let Some(epoch) = self.serving {
             out.send(epoch, Class::Notification, cancel, None);
@@ -248,7 +278,8 @@ impl Traffic {
                 self.end_call(*session, &call, Some("not_sent".into()), at, out);
             }
             Asker::Own(Own::Exchange) => self.exchanged(Reply::Silence, at, out),
-            Asker::Own(Own::List | Own::Setting) => {
+            Asker::Own(Own::List) => self.fail_page("a list of a crowded server", at, out),
+            Asker::Own(Own::Setting) => {
                 self.say_dropped(DropReason::Unsent, &call.method, 1, out);
             }
         }

@@ -1,7 +1,5 @@
 //! The policy exchange as traffic: its request to the server, its receipt, and what hosts are told of it (P1 to P7).
 
-use std::time::Instant;
-
 use super::{Request, Traffic};
 use crate::engine::answers::{Asker, Call, Own};
 use crate::engine::decision::{Class, Decision, Exchange, Hold};
@@ -98,14 +96,19 @@ impl Traffic {
 
     /// The serving epoch's policy is settled: its planes open (G2).
     pub(super) fn settle(&mut self, at: Moment, out: &mut Outbox) {
+        // What waited for a capability in an earlier epoch is judged anew under this one's grant (G11).
+        self.waiting.unpark(|_| true);
         self.lift(Hold::Policy, at, out);
+        self.set_up(at, out);
+        self.read_lists(at, out);
     }
 
     /// A grant may have grown: what waits for it may pass now.
     fn regrant(&mut self, at: Moment, out: &mut Outbox) {
         let granted = self.policy.granted();
-        self.waiting.unpark(|what| granted.has(what));
-        self.flush(at, out);
+        if self.waiting.unpark(|what| granted.has(what)) {
+            self.flush(at, out);
+        }
     }
 
     /// The transport of a running exchange is gone (P5).
@@ -201,15 +204,18 @@ impl Traffic {
     ) {
         if self.hosts.serve(session) {
             out.decide(self.serving, Decision::HostServes { unasked });
-            self.lift(Hold::NoHost, at, out);
+            self.replay(session, at, out);
+            self.open_for_host(at, out);
         }
     }
 
     /// The data plane of an MCPL server is closed while no host serves (G3).
-    pub(super) fn hold_for_host(&mut self, now: Instant) {
+    pub(super) fn hold_for_host(&mut self, at: Moment, out: &mut Outbox) {
         let mcpl = self.peer.as_ref().is_some_and(Peer::is_mcpl);
         if mcpl && self.hosts.serving().is_none() {
-            self.gate.hold(Hold::NoHost, now);
+            self.gate.hold(Hold::NoHost, at.now);
+        } else {
+            self.open_for_host(at, out);
         }
     }
 }

@@ -84,7 +84,7 @@ impl Traffic {
     /// An answer to one of our requests, by our own integer alone (A2).
     fn take_answer(&mut self, message: &Message, at: Moment, out: &mut Outbox) {
         let id = message.our_id();
-        let Some((id, call)) = id.and_then(|id| Some((id, self.calls.take(id)?))) else {
+        let Some((ours, call)) = id.and_then(|id| Some((id, self.calls.take(id)?))) else {
             return self.take_unmatched(id, message, out);
         };
         self.tally.delivered += 1;
@@ -92,7 +92,9 @@ impl Traffic {
             Asker::Host {
                 session, ref id, ..
             } => {
-                out.answer(session, message.with_id(id.as_str()));
+                let frame = self.masked_answer(&call.method, message, id.as_str());
+                out.answer(session, frame);
+                self.subscribed(ours, message.error().is_some());
                 self.end_call(session, &call, error_of(message), at, out);
             }
             Asker::Own(Own::Exchange) => {
@@ -102,9 +104,9 @@ impl Traffic {
                 };
                 self.exchanged(reply, at, out);
             }
-            Asker::Own(Own::List | Own::Setting) => {}
+            Asker::Own(Own::List) => self.take_page(message, at, out),
+            Asker::Own(Own::Setting) => {}
         }
-        let _ = id;
     }
 
     fn take_unmatched(&mut self, id: Option<u64>, message: &Message, out: &mut Outbox) {
@@ -326,13 +328,18 @@ impl Traffic {
         }
     }
 
-    fn dispatch(&mut self, item: &Item, _at: Moment, out: &mut Outbox) {
+    fn dispatch(&mut self, item: &Item, at: Moment, out: &mut Outbox) {
         let message = &item.message;
         let name = message.method();
         match name {
             method::TOOLS_CHANGED | method::RESOURCES_CHANGED | method::PROMPTS_CHANGED => {
                 self.tell_all(message, out);
+                self.reread_lists(name, at, out);
             }
+            mcpl::method::CHANNELS_REGISTER | mcpl::method::CHANNELS_CHANGED => {
+                self.register(item, at, out);
+            }
+            mcpl::method::CHANNELS_LIST => self.list_channels(item, at, out),
             method::LOG => self.tell_log(message, out),
             method::RESOURCES_UPDATED => self.tell_subscribers(message, out),
             method::SAMPLING => self.ask_client(item, Skill::Sampling, out),

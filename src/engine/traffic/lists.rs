@@ -1,0 +1,179 @@
+//! The lists of tools, resources and prompts as traffic: read after each exchange, kept for hosts while the server is
+//! away, and masked (4-faces; A6).
+
+use bytes::Bytes;
+
+use super::Traffic;
+use crate::engine::answers::{Asker, Call, Own};
+use crate::engine::decision::{Class, Decision, Hold};
+use crate::engine::input::Moment;
+use crate::engine::inventory::{self, List, Read};
+use crate::engine::outbox::Outbox;
+use crate::engine::peer::Peer;
+use crate::engine::timers::Timer;
+use crate::ids::SessionId;
+use crate::wire::jsonrpc::{self, Message, code};
+use crate::wire::mcp::method;
+
+impl Traffic {
+    /// The serving transport's exchange has settled: its lists may differ from those of the last one.
+    pub(super) fn read_lists(&mut self, at: Moment, out: &mut Outbox) {
+        for list in List::ALL {
+            if self.has_list(list) {
+                self.inventory.want(list, true);
+            } else if self.inventory.clear(list) {
+                self.tell_change(list.change(), out);
+            }
+        }
+        self.read_next_list(at, out);
+    }
+
+    /// Whether the server told that it has that list.
+    fn has_list(&self, list: List) -> bool {
+        let peer = self.peer.as_ref();
+        peer.is_some_and(|peer| peer.offers(list.capability()))
+    }
+
+    /// The server said that some of its lists changed: hosts are told by its own message.
+    pub(super) fn reread_lists(&mut self, name: &str, at: Moment, out: &mut Outbox) {
+        for list in inventory::changed_lists(name) {
+            if self.has_list(list) {
+                self.inventory.want(list, false);
+            }
+        }
+        let wakes_wait = self.peer.as_ref().is_some_and(Peer::is_mcpl);
+        if wakes_wait && self.inventory.is_reading(List::Tools) && name == method::TOOLS_CHANGED {
+            self.gate.hold(Hold::ListRefresh, at.now);
+        }
+        self.read_next_list(at, out);
+    }
+
+    fn read_next_list(&mut self, at: Moment, out: &mut Outbox) {
+        if let Some((name, params)) = self.inventory.start() {
+            self.ask_server(Own::List, name, params, at, out);
+        }
+        if !self.inventory.is_reading(List::Tools) {
+            self.lift(Hold::ListRefresh, at, out);
+        }
+    }
+
+    /// Sends a request of our own; `None` where no transport serves.
+    pub(super) fn ask_server(
+        &mut self,
+        own: Own,
+        name: &str,
+        params: &str,
+        at: Moment,
+        out: &mut Outbox,
+    ) -> Option<u64> {
+        let epoch = self.serving?;
+        let limit = self.settings.request_timeout;
+        let call = Call::new(Asker::Own(own), name, at.now, Timer::OwnRequest, limit);
+        let id = self.calls.open(call);
+        let frame = jsonrpc::request(id, name, params);
+        out.send(epoch, Class::Request, frame, Some(id));
+        Some(id)
+    }
+
+    /// A page of a list came.
+    pub(super) fn take_page(&mut self, message: &Message, at: Moment, out: &mut Outbox) {
+        let Some(result) = message.result() else {
+            return self.fail_page("a list that the server refused", at, out);
+        };
+        let (read, cursor) = self.inventory.read(result);
+        match read {
+            Read::More => {
+                if let Some((name, params)) = self.inventory.next_page(&cursor) {
+                    self.ask_server(Own::List, name, &params, at, out);
+                }
+                return;
+            }
+            Read::Changed(name) => self.tell_change(name, out),
+            Read::Done => {}
+            Read::Failed(why) => return self.fail_page(why, at, out),
+        }
+        self.read_next_list(at, out);
+    }
+
+    /// A list could not be read: what was known stays.
+    pub(super) fn fail_page(&mut self, why: &str, at: Moment, out: &mut Outbox) {
+        self.inventory.fail();
+        let text = format!("could not read {why}");
+        out.decide(self.serving, Decision::Reported(text));
+        self.read_next_list(at, out);
+    }
+
+    /// Tells every session that a list changed.
+    fn tell_change(&self, name: &str, out: &mut Outbox) {
+        let frame = jsonrpc::notification(name, None);
+        for (session, _) in self.hosts.answered() {
+            out.answer(session, frame.clone());
+        }
+    }
+
+    /// The mask over tools changed: what hosts saw of them is not what they see now.
+    pub(super) fn remask(&self, out: &mut Outbox) {
+        self.tell_change(List::Tools.change(), out);
+    }
+
+    /// Answers a host's request for a list from what is known, where the server cannot; `false` where it can.
+    pub(super) fn answer_list(
+        &self,
+        list: List,
+        session: SessionId,
+        message: &Message,
+        out: &mut Outbox,
+    ) -> bool {
+        let from_server = self.serving.is_some() && self.has_list(list);
+        if !from_server {
+            let mask = &self.settings.mask;
+            let shows = |name: &str| list != List::Tools || mask.shows_tool(name);
+            let page = self.inventory.page(list, shows);
+            self.reply(session, message, &page, out);
+        }
+        !from_server
+    }
+
+    /// Refuses a call of a tool that the mask hides; `false` where it may go on.
+    pub(super) fn refuse_hidden(
+        &self,
+        session: SessionId,
+        message: &Message,
+        out: &mut Outbox,
+    ) -> bool {
+        let mask = &self.settings.mask;
+        if !mask.hides_tools() {
+            return false;
+        }
+        let name = message.param(&["name"]);
+        let name = name.and_then(|span| serde_json::from_str::<String>(message.text(&span)).ok());
+        let hidden = name.is_none_or(|name| !mask.shows_tool(&name));
+        if hidden {
+            self.refuse_host(
+                session,
+                message,
+                (code::INVALID_PARAMS, "unknown tool"),
+                out,
+            );
+        }
+        hidden
+    }
+
+    /// The server's answer to a host's request, with the tools that the mask hides taken out of a list of them.
+    pub(super) fn masked_answer(&self, name: &str, message: &Message, id: &str) -> Bytes {
+        let mask = &self.settings.mask;
+        if name != method::TOOLS_LIST || !mask.hides_tools() {
+            return message.with_id(id);
+        }
+        let span = message.in_result(&[List::Tools.key()]);
+        let shown = span.and_then(|span| {
+            let shown = inventory::filtered(message.text(&span), |name| mask.shows_tool(name))?;
+            Some((span, shown))
+        });
+        match shown {
+            Some((span, shown)) => message.with(id, &[(span, &shown)]),
+            None if message.result().is_some() => jsonrpc::response(id, r#"{"tools":[]}"#),
+            None => message.with_id(id),
+        }
+    }
+}
