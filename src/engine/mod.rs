@@ -18,6 +18,7 @@ pub mod settings;
 pub mod snapshot;
 pub mod timers;
 
+mod admission;
 mod answers;
 mod channels;
 mod episode;

@@ -57,10 +57,12 @@ enum Place {
 /// What became of a message that was to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
-    /// It waits.
-    Waits,
+    /// It waits there.
+    Waits(Seq),
     /// There is no room for another request (G4).
     Full,
+    /// It is a notification, and there is no room at all.
+    Dropped,
 }
 
 impl Item {
@@ -153,14 +155,14 @@ impl Waiting {
                 || self.held.bytes + item.message.len() > bounds.held_bytes
             {
                 let Some(oldest) = self.held_notifications.first().copied() else {
-                    return (Held::Waits, vec![item]);
+                    return (Held::Dropped, vec![item]);
                 };
                 dropped.extend(self.take(oldest));
             }
         }
         let seq = self.next_seq();
         self.insert(seq, item);
-        (Held::Waits, dropped)
+        (Held::Waits(seq), dropped)
     }
 
     /// Keeps a world message whose transport is gone; returns those that had to go, the newest first (G6).
@@ -257,6 +259,13 @@ impl Waiting {
             self.put_back(*seq);
         }
         !seqs.is_empty()
+    }
+
+    /// Takes out those that wait for something like that.
+    pub(super) fn take_parked(&mut self, like: impl Fn(&str) -> bool) -> Vec<Item> {
+        let parked = self.parked.iter().filter(|(what, _)| like(what));
+        let seqs: Vec<Seq> = parked.flat_map(|(_, seqs)| seqs.iter().copied()).collect();
+        seqs.into_iter().filter_map(|seq| self.take(seq)).collect()
     }
 
     fn put_back(&mut self, seq: Seq) {

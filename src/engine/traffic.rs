@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(super) use self::away::Away;
+use super::admission::Admitted;
 use super::answers::{Asks, Calls};
 use super::channels::Channels;
 use super::decision::{Decision, DropReason, Hold};
@@ -57,6 +58,7 @@ pub(super) struct Traffic {
     away: Away,
     gate: Gate,
     waiting: Waiting,
+    admitted: Admitted,
     policy: Policy,
     narrowing: Option<Narrowing>,
     calls: Calls,
@@ -198,6 +200,12 @@ impl Traffic {
         }
         self.closed_for_good = for_good;
         self.cross(for_good, out);
+        self.check();
+    }
+
+    /// The serving epoch has lasted (R5): its server has registered what it registers (G9).
+    pub(super) fn last(&mut self, out: &mut Outbox) {
+        self.drop_gone(out);
         self.check();
     }
 

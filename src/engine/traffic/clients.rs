@@ -2,7 +2,7 @@
 
 use super::Traffic;
 use crate::engine::answers::Want;
-use crate::engine::decision::{Class, Decision, DropReason};
+use crate::engine::decision::{Class, Decision};
 use crate::engine::host::{Claim, Client, Introduction};
 use crate::engine::input::Moment;
 use crate::engine::outbox::Outbox;
@@ -78,11 +78,9 @@ impl Traffic {
             self.withdraw(id, out);
         }
         self.take_down(at, out);
-        let bounds = self.settings.bounds;
         for ask in self.asks.detach(session) {
             if let Some(seq) = ask.waiting {
-                let full = self.waiting.recall(seq, self.serving, &bounds);
-                self.drop_items(DropReason::KeptFull, &full, out);
+                self.recall(seq, out);
             }
             if let Want::Channels { ticket } = ask.want {
                 self.channels.resume(ticket);

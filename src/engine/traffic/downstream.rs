@@ -219,7 +219,7 @@ impl Traffic {
             return self.say_dropped(DropReason::Unmatched, "", 1, out);
         };
         if let Some(seq) = ask.waiting {
-            self.tally.delivered += u64::from(self.waiting.take(seq).is_some());
+            self.delivered(seq, message.result());
         }
         match (&ask.want, &ask.id) {
             (Want::Answer | Want::Listing, Some(id)) if self.serving == Some(ask.epoch) => {
@@ -234,8 +234,7 @@ impl Traffic {
             (Want::Replay, _) => self.replayed(session, ours, message, at, out),
             (Want::Ping, _) => {}
         }
-        // The window has room again.
-        self.flush(at, out);
+        self.refill(at, out);
     }
 
     /// A call's deadline has come: its asker is told, and the server that nobody waits (A5).

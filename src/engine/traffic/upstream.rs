@@ -1,6 +1,8 @@
 //! What the server sends: answered at once, held, admitted under the grant, or handed to whom it is for (G, A1, A7).
 
+use super::registrations::CHANNEL;
 use super::{Traffic, WINDOW};
+use crate::engine::admission::{self, Novelty};
 use crate::engine::answers::{Ask, Asker, Call, Own, Want};
 use crate::engine::decision::{Class, Decision, DropReason, Queue};
 use crate::engine::gate;
@@ -16,6 +18,8 @@ use crate::wire::mcpl::{self, Plane};
 
 /// What G4 tells a server whose request finds no room.
 const HELD_FULL: &str = "too many requests are held; try again later";
+/// What a repeated message waits for while a host has the first.
+const RECEIPT: &str = "a receipt";
 /// What G4 tells a server whose request waited too long.
 const HELD_LONG: &str = "held too long; try again later";
 
@@ -45,20 +49,19 @@ impl Traffic {
         }
     }
 
-    /// Without a host a message waits on; one that waited already is where it was.
-    fn hold_new(&mut self, seq: Option<Seq>, item: Item, out: &mut Outbox) {
-        if seq.is_none() {
-            self.hold(item, out);
-        }
-    }
-
-    fn hold(&mut self, item: Item, out: &mut Outbox) {
+    fn hold(&mut self, item: Item, out: &mut Outbox) -> Option<Seq> {
         let message = item.message.clone();
         let epoch = item.epoch;
         let (held, dropped) = self.waiting.hold(item, &self.settings.bounds);
         self.drop_items(DropReason::HeldFull, &dropped, out);
-        if held == Held::Full {
-            self.refuse_server(epoch, &message, &Error::new(code::BUSY, HELD_FULL), out);
+        match held {
+            Held::Waits(seq) => Some(seq),
+            Held::Dropped => None,
+            Held::Full => {
+                let error = Error::new(code::BUSY, HELD_FULL);
+                self.refuse_server(epoch, &message, &error, out);
+                None
+            }
         }
     }
 
@@ -194,6 +197,10 @@ impl Traffic {
             self.tally.delivered += 1;
             let ask = self.asks.take(session, ours);
             let item = ask.and_then(|ask| self.waiting.take(ask.waiting?));
+            if let Some(item) = &item {
+                self.admitted.recall(&item.message);
+                self.waiting.unpark(|what| what == RECEIPT);
+            }
             self.drop_items(DropReason::Cancelled, item.as_slice(), out);
         } else {
             self.drop_read(DropReason::Unmatched, name, 1, out);
@@ -212,26 +219,46 @@ impl Traffic {
 
     /// Lets pass what may, one by one, each plane looked at before each (G10).
     pub(super) fn flush(&mut self, at: Moment, out: &mut Outbox) {
-        let order: Vec<Seq> = self
-            .waiting
-            .in_order()
+        let waiting = self.waiting.in_order();
+        let waiting: Vec<_> = waiting
             .iter()
-            .map(|(seq, _)| *seq)
+            .map(|(seq, item)| (*seq, item.kept, &item.message))
             .collect();
-        let (mut held, mut kept) = (0, 0);
+        let order = admission::order(&waiting);
+        let mut flushed = [0, 0];
         for seq in order {
-            let Some(item) = self.waiting.get(seq) else {
-                continue;
-            };
-            if !self.passes(item.lane) {
-                continue;
-            }
-            let item = item.clone();
-            let was_kept = item.kept;
-            if self.admit(Some(seq), item, at, out) {
-                *(if was_kept { &mut kept } else { &mut held }) += 1;
+            self.admit_waiting(seq, &mut flushed, at, out);
+        }
+        self.tell_flushed(flushed, out);
+    }
+
+    /// A host took something: the window has room for more.
+    pub(super) fn refill(&mut self, at: Moment, out: &mut Outbox) {
+        let mut flushed = [0, 0];
+        while self.passes(Lane::Waking)
+            && let Some(seq) = self.waiting.front(Lane::Waking)
+        {
+            self.admit_waiting(seq, &mut flushed, at, out);
+            if self.waiting.front(Lane::Waking) == Some(seq) {
+                break;
             }
         }
+        self.tell_flushed(flushed, out);
+    }
+
+    fn admit_waiting(&mut self, seq: Seq, flushed: &mut [u64; 2], at: Moment, out: &mut Outbox) {
+        let Some(item) = self.waiting.get(seq).filter(|item| self.passes(item.lane)) else {
+            return;
+        };
+        let item = item.clone();
+        let [held, kept] = flushed;
+        let count = if item.kept { kept } else { held };
+        if self.admit(Some(seq), item, at, out) {
+            *count += 1;
+        }
+    }
+
+    fn tell_flushed(&self, [held, kept]: [u64; 2], out: &mut Outbox) {
         for (queue, messages) in [(Queue::Kept, kept), (Queue::Held, held)] {
             if messages > 0 {
                 out.decide(self.serving, Decision::Flushed { queue, messages });
@@ -243,13 +270,8 @@ impl Traffic {
     fn admit(&mut self, seq: Option<Seq>, item: Item, at: Moment, out: &mut Outbox) -> bool {
         let name = item.message.method();
         let missing = mcpl::capability_of(name).filter(|path| !self.policy.granted().has(path));
-        if let (Some(path), Some(seq), true) = (missing, seq, item.kept) {
-            self.waiting.park(seq, path);
-            return false;
-        }
-        if item.world && missing.is_none() {
-            self.deliver(seq, item, out);
-            return true;
+        if item.world && (item.kept || missing.is_none()) {
+            return self.admit_world(seq, item, missing, out);
         }
         if let Some(seq) = seq {
             self.waiting.take(seq);
@@ -259,6 +281,80 @@ impl Traffic {
             None => self.dispatch(&item, at, out),
         }
         true
+    }
+
+    /// A world message goes to the host, or waits for what it lacks: a capability, its channel, a first receipt.
+    fn admit_world(
+        &mut self,
+        seq: Option<Seq>,
+        item: Item,
+        missing: Option<&str>,
+        out: &mut Outbox,
+    ) -> bool {
+        if let Some(path) = missing {
+            return self.park(seq, item, path, out);
+        }
+        let channels = &self.channels;
+        let gone = admission::missing_channel(&item.message, |id| channels.has(id));
+        if let Some(channel) = gone.filter(|_| item.kept) {
+            return self.park(seq, item, &format!("{CHANNEL}{channel}"), out);
+        }
+        let Some(session) = self.hosts.serving() else {
+            if seq.is_none() {
+                self.hold(item, out);
+            }
+            return false;
+        };
+        match self.admitted.novelty(&item.message) {
+            Novelty::New => self.deliver(session, seq, item, out),
+            Novelty::Admitted(receipt) => self.answer_duplicate(seq, &item, &receipt, out),
+            Novelty::Undecided => return self.park(seq, item, RECEIPT, out),
+        }
+        true
+    }
+
+    fn park(&mut self, seq: Option<Seq>, item: Item, what: &str, out: &mut Outbox) -> bool {
+        if let Some(seq) = seq.or_else(|| self.hold(item, out)) {
+            self.waiting.park(seq, what);
+        }
+        false
+    }
+
+    fn answer_duplicate(&mut self, seq: Option<Seq>, item: &Item, receipt: &str, out: &mut Outbox) {
+        if let Some(seq) = seq {
+            self.waiting.take(seq);
+        }
+        if let Some(id) = item.message.id_text() {
+            self.answer_server(item.epoch, jsonrpc::response(id, receipt), out);
+        }
+        self.tally.duplicate += 1;
+    }
+
+    /// A host answered a world message: it is delivered, and what repeats it gets the same receipt (G12).
+    pub(super) fn delivered(&mut self, seq: Seq, result: Option<&str>) {
+        if let Some(item) = self.waiting.take(seq) {
+            self.tally.delivered += 1;
+            self.admitted.remember(&item.message, result);
+            self.waiting.unpark(|what| what == RECEIPT);
+        }
+    }
+
+    /// A host went without answering a world message (G13).
+    pub(super) fn recall(&mut self, seq: Seq, out: &mut Outbox) {
+        if let Some(item) = self.waiting.get(seq) {
+            self.admitted.recall(&item.message);
+        }
+        let full = self
+            .waiting
+            .recall(seq, self.serving, &self.settings.bounds);
+        self.drop_items(DropReason::KeptFull, &full, out);
+        self.waiting.unpark(|what| what == RECEIPT);
+    }
+
+    /// The serving epoch has lasted: what was kept for a channel that it never registered has nowhere to go (G9).
+    pub(super) fn drop_gone(&mut self, out: &mut Outbox) {
+        let gone = self.waiting.take_parked(|what| what.starts_with(CHANNEL));
+        self.drop_items(DropReason::ChannelGone, &gone, out);
     }
 
     fn deny(&mut self, item: &Item, path: &str, out: &mut Outbox) {
@@ -271,10 +367,7 @@ impl Traffic {
     }
 
     /// Hands a world message to the host that serves; it stays ours until that host has answered (G13).
-    fn deliver(&mut self, seq: Option<Seq>, item: Item, out: &mut Outbox) {
-        let Some(session) = self.hosts.serving() else {
-            return self.hold_new(seq, item, out);
-        };
+    fn deliver(&mut self, session: SessionId, seq: Option<Seq>, item: Item, out: &mut Outbox) {
         let message = item.message.clone();
         let epoch = item.epoch;
         let marked = item.redelivered;
@@ -285,6 +378,7 @@ impl Traffic {
             }
             None => self.waiting.add_out(item),
         };
+        self.admitted.hand_out(&message);
         self.ask(session, epoch, &message, Some(seq), marked, out);
     }
 
