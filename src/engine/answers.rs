@@ -80,12 +80,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// The id that the next call gets. From 1 per epoch.
-    pub(super) fn next_id(&self) -> u64 {
-        self.last + 1
-    }
-
-    /// Adds a call under [`Calls::next_id`].
+    /// Adds a call, and tells its id: from 1 per epoch.
     pub(super) fn open(&mut self, call: Call) -> u64 {
         self.last += 1;
         if let Some((timer, at, _)) = call.limit {

@@ -150,6 +150,12 @@ impl Channels {
         self.known.contains_key(id)
     }
 
+    /// Whether a host is judging its registration.
+    pub(super) fn is_pending(&self, id: &str) -> bool {
+        let mut offered = self.pending.values().flat_map(|one| &one.offered);
+        offered.any(|(offered, _)| offered == id)
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.known.len()

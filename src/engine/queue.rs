@@ -261,6 +261,11 @@ impl Waiting {
         !seqs.is_empty()
     }
 
+    /// Whether any waits for that.
+    pub(super) fn is_awaited(&self, what: &str) -> bool {
+        self.parked.contains_key(what)
+    }
+
     /// Takes out those that wait for something like that.
     pub(super) fn take_parked(&mut self, like: impl Fn(&str) -> bool) -> Vec<Item> {
         let parked = self.parked.iter().filter(|(what, _)| like(what));

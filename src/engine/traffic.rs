@@ -134,7 +134,7 @@ impl Traffic {
     pub(super) fn receive(&mut self, epoch: Epoch, message: Message, at: Moment, out: &mut Outbox) {
         if self.serving == Some(epoch) {
             self.tally.read += 1;
-            self.from_server(epoch, message, at, out);
+            self.take_of_server(epoch, message, at, out);
         } else {
             self.take_late(epoch, message, at, out);
         }
@@ -227,7 +227,7 @@ impl Traffic {
                 self.hosts.attach(session, name);
                 out.decide(None, Decision::HostAttached);
             }
-            HostEvent::Received(message) => self.from_host(session, &message, at, out),
+            HostEvent::Received(message) => self.take_of_host(session, &message, at, out),
             HostEvent::Unreadable(what) => out.answer(session, what.answer()),
             HostEvent::Detached => self.detach(session, at, out),
         }

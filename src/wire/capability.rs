@@ -114,17 +114,16 @@ fn fits((pattern, segment): (&str, &str)) -> bool {
 fn advertises(manifest: &Value, path: &str) -> bool {
     let mut at = manifest;
     for segment in path.split('.') {
-        match at {
-            Value::Bool(true) => return true,
-            Value::Object(members) => match members.get(segment) {
-                Some(next) => at = next,
-                None => return false,
-            },
-            _ => return false,
+        if *at == Value::Bool(true) {
+            return true;
+        }
+        match at.get(segment) {
+            Some(next) => at = next,
+            None => return false,
         }
     }
     // `inferenceRequest` alone is a capability with another below it.
-    matches!(at, Value::Bool(true)) || (at.is_object() && path == "inferenceRequest")
+    *at == Value::Bool(true) || (at.is_object() && path == "inferenceRequest")
 }
 
 #[cfg(test)]

@@ -92,15 +92,14 @@ impl Traffic {
             None => away.state,
         };
         let retry_after = away.wait(now).filter(|_| self.serving.is_none());
-        let mut data = json!({
+        let server = Some(&self.settings.server).filter(|name| !name.is_empty());
+        let data = json!({
+            "server": server,
             "state": state.label(),
             "sent": sent,
             "attempt": away.attempt,
             "retryAfterMs": retry_after.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         });
-        if !self.settings.server.is_empty() {
-            data["server"] = json!(self.settings.server);
-        }
         error.with_data(data)
     }
 }

@@ -15,7 +15,7 @@ use crate::wire::mcp::method;
 use crate::wire::mcpl;
 
 impl Traffic {
-    pub(super) fn from_host(
+    pub(super) fn take_of_host(
         &mut self,
         session: SessionId,
         message: &Message,
@@ -48,9 +48,10 @@ impl Traffic {
             _ if !answered => self.refuse_host(session, message, NOT_INITIALIZED, out),
             mcpl::method::FEATURE_SETS_UPDATE if mcpl => self.narrow(session, message, at, out),
             method::SET_LEVEL => self.set_level(session, message, at, out),
+            method::RESOURCES_SUBSCRIBE => self.subscribe(session, message, at, out),
             name => {
                 if !self.answer_here(name, session, message, out) {
-                    self.forward(session, message, at, out);
+                    let _ = self.forward(session, message, at, out);
                 }
             }
         }
@@ -66,7 +67,6 @@ impl Traffic {
     ) -> bool {
         match name {
             method::TOOLS_CALL => self.refuse_hidden(session, message, out),
-            method::RESOURCES_SUBSCRIBE => self.subscribe(session, message, out),
             method::RESOURCES_UNSUBSCRIBE => self.unsubscribe(session, message, out),
             _ => List::of_request(name)
                 .is_some_and(|list| self.answer_list(list, session, message, out)),
@@ -101,22 +101,27 @@ impl Traffic {
     }
 
     /// Sends a host's call on under our own id, or says at once that it was not sent (A4).
-    fn forward(&mut self, session: SessionId, message: &Message, at: Moment, out: &mut Outbox) {
+    pub(super) fn forward(
+        &mut self,
+        session: SessionId,
+        message: &Message,
+        at: Moment,
+        out: &mut Outbox,
+    ) -> Option<u64> {
         let Some(epoch) = self.serving else {
             let error = self.not_sent(at.now);
-            return self.refuse_call(session, message, &error, out);
-        };
-        let Some(id) = message.id() else {
-            return;
+            self.refuse_call(session, message, &error, out);
+            return None;
         };
         if self.calls.len() >= self.settings.bounds.in_flight {
             let error = self.crowded_out("too many calls are in flight", at.now);
-            return self.refuse_call(session, message, &error, out);
+            self.refuse_call(session, message, &error, out);
+            return None;
         }
         let token = token_of(message);
         let asker = Asker::Host {
             session,
-            id,
+            id: message.id()?,
             token: token.as_ref().map(|span| message.text(span).into()),
         };
         let limit = self.settings.call_timeout;
@@ -131,6 +136,7 @@ impl Traffic {
             None => message.with_id(&text),
         };
         out.send(epoch, Class::Request, frame, Some(ours));
+        Some(ours)
     }
 
     fn refuse_call(&self, session: SessionId, message: &Message, error: &Error, out: &mut Outbox) {

@@ -78,7 +78,9 @@ impl Traffic {
     /// A page of a list came.
     pub(super) fn take_page(&mut self, message: &Message, at: Moment, out: &mut Outbox) {
         let Some(result) = message.result() else {
-            return self.fail_page("a list that the server refused", at, out);
+            // Many servers with resources have no templates, and say so in this way.
+            self.inventory.fail();
+            return self.read_next_list(at, out);
         };
         let (read, cursor) = self.inventory.read(result);
         match read {

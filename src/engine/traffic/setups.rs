@@ -50,27 +50,28 @@ impl Traffic {
         self.serving.is_some() && self.policy.is_settled()
     }
 
-    /// A host wants updates of a resource. `false`: its request goes on to the server.
+    /// A host wants updates of a resource.
     pub(super) fn subscribe(
         &mut self,
         session: SessionId,
         message: &Message,
+        at: Moment,
         out: &mut Outbox,
-    ) -> bool {
-        let Some(uri) = string_param(message, "uri") else {
-            return false;
-        };
+    ) {
+        let uri = string_param(message, "uri").unwrap_or_default();
         let held = self.hosts.get_mut(session);
         if !held.is_some_and(|held| held.subscribe(&uri)) {
-            self.refuse_host(session, message, TOO_MANY, out);
-            return true;
+            return self.refuse_host(session, message, TOO_MANY, out);
         }
-        if self.can_set_up() && self.setup.take_subscription(&uri) {
-            self.setup.ask(self.calls.next_id(), session, &uri);
-            return false;
+        if !self.can_set_up() || !self.setup.take_subscription(&uri) {
+            return self.reply(session, message, "{}", out);
         }
-        self.reply(session, message, "{}", out);
-        true
+        match self.forward(session, message, at, out) {
+            Some(id) => self.setup.ask(id, session, &uri),
+            None => {
+                self.setup.end_subscription(&uri);
+            }
+        }
     }
 
     /// A host wants them no more. `false`: its request goes on to the server.

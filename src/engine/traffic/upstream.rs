@@ -25,7 +25,7 @@ const HELD_LONG: &str = "held too long; try again later";
 
 impl Traffic {
     /// A message of the serving epoch.
-    pub(super) fn from_server(
+    pub(super) fn take_of_server(
         &mut self,
         epoch: Epoch,
         message: Message,
@@ -294,10 +294,8 @@ impl Traffic {
         if let Some(path) = missing {
             return self.park(seq, item, path, out);
         }
-        let channels = &self.channels;
-        let gone = admission::missing_channel(&item.message, |id| channels.has(id));
-        if let Some(channel) = gone.filter(|_| item.kept) {
-            return self.park(seq, item, &format!("{CHANNEL}{channel}"), out);
+        if let Some(what) = self.awaited_channel(&item) {
+            return self.park(seq, item, &what, out);
         }
         let Some(session) = self.hosts.serving() else {
             if seq.is_none() {
@@ -311,6 +309,15 @@ impl Traffic {
             Novelty::Undecided => return self.park(seq, item, RECEIPT, out),
         }
         true
+    }
+
+    /// A kept message waits for its channel, and a live one behind it while a host judges that channel (G9).
+    fn awaited_channel(&self, item: &Item) -> Option<String> {
+        let channels = &self.channels;
+        let id = admission::missing_channel(&item.message, |id| channels.has(id))?;
+        let what = format!("{CHANNEL}{id}");
+        let behind = || self.waiting.is_awaited(&what) && channels.is_pending(&id);
+        (item.kept || behind()).then_some(what)
     }
 
     fn park(&mut self, seq: Option<Seq>, item: Item, what: &str, out: &mut Outbox) -> bool {
@@ -462,7 +469,10 @@ impl Traffic {
                 out.answer(session, message.raw().clone());
             }
             (None, Kind::Request) => self.refuse_nobody(item, out),
-            (None, _) => self.tell_all(message, out),
+            (None, _) if message.method().starts_with("notifications/") => {
+                self.tell_all(message, out);
+            }
+            (None, _) => self.drop_read(DropReason::NoReceiver, message.method(), 1, out),
         }
     }
 
@@ -479,7 +489,12 @@ impl Traffic {
     }
 
     fn refuse_nobody(&mut self, item: &Item, out: &mut Outbox) {
-        let error = Error::new(code::METHOD_NOT_FOUND, "no client here serves this");
+        // A host may come for what only a host serves; nobody else will for the rest.
+        let error = if Plane::of(item.message.method()) == Plane::Control {
+            Error::new(code::BUSY, "no host is connected; try again later")
+        } else {
+            Error::new(code::METHOD_NOT_FOUND, "no client here serves this")
+        };
         self.refuse_server(item.epoch, &item.message, &error, out);
     }
 
@@ -658,4 +673,638 @@ fn error_of(message: &Message) -> Option<String> {
     let result = message.result()?;
     memchr::memmem::find(result.as_bytes(), b"isError")?;
     (member(result, "isError") == Some("true")).then(|| "tool".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::rig::{CHAT, PLAIN, Rig, field};
+    use super::*;
+    use crate::engine::settings::{Bounds, Settings};
+
+    fn request(id: u64, method: &str, params: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    }
+
+    fn push(id: u64) -> String {
+        request(id, "push/event", &format!(r#"{{"eventId":"e{id}"}}"#))
+    }
+
+    fn incoming(id: u64, channel: &str) -> String {
+        let params = format!(r#"{{"messages":[{{"channelId":"{channel}","messageId":"m{id}"}}]}}"#);
+        request(id, "channels/incoming", &params)
+    }
+
+    const REGISTER: &str = r#"{"jsonrpc":"2.0","id":100,"method":"channels/register","params":{"channels":[{"id":"chat:1"}]}}"#;
+
+    fn accepted(host_line: &str) -> String {
+        let id = field(host_line, "id");
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"accepted":true}}}}"#)
+    }
+
+    /// What waits is counted by kind: held requests, held notifications, kept requests, kept notifications.
+    fn waiting(rig: &Rig) -> [usize; 4] {
+        let bounds = rig.traffic.settings.bounds;
+        let (held, kept) = rig.traffic.waiting.views(rig.now, &bounds);
+        [
+            held.requests,
+            held.notifications,
+            kept.requests,
+            kept.notifications,
+        ]
+    }
+
+    fn bounded(bounds: Bounds) -> Rig {
+        Rig::with(Settings {
+            bounds,
+            ..Settings::default()
+        })
+    }
+
+    #[test]
+    fn g2_a_registration_right_after_initialize_waits_for_its_grant_and_is_answered_itemised() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.server(REGISTER);
+        assert_eq!(waiting(&rig), [1, 0, 0, 0]);
+        rig.accept();
+        let wanted = r#"{"jsonrpc":"2.0","id":100,"result":{"registered":["chat:1"],"results":[{"id":"chat:1","accepted":true}]}}"#;
+        assert!(rig.take_sent().contains(&wanted.to_owned()));
+        assert_eq!(waiting(&rig), [0; 4]);
+    }
+
+    #[test]
+    fn g1_a_ping_is_answered_while_all_else_is_held() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.take_sent();
+        rig.server(&push(5));
+        rig.server(&request(7, "ping", "{}"));
+        assert_eq!(rig.take_sent(), [r#"{"jsonrpc":"2.0","id":7,"result":{}}"#]);
+        assert_eq!(waiting(&rig), [1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn g1_a_server_without_mcpl_has_no_policy_hold() {
+        let mut rig = Rig::new();
+        rig.client(1, r#"{"roots":{}}"#);
+        rig.adopt(PLAIN);
+        assert!(rig.traffic.is_settled());
+        rig.server(&request(1, "roots/list", "{}"));
+        assert_eq!(field(&rig.take_answers(1)[0], "method"), "roots/list");
+        rig.server(&push(2));
+        assert_eq!(
+            field(&rig.take_sent()[0], "error.data.capability"),
+            "pushEvents"
+        );
+    }
+
+    #[test]
+    fn g3_world_messages_wait_for_a_host_and_registrations_do_not() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.server(REGISTER);
+        rig.server(&push(1));
+        assert_eq!(waiting(&rig), [1, 0, 0, 0]);
+        rig.client(1, "{}");
+        assert_eq!(waiting(&rig), [1, 0, 0, 0]);
+        rig.mcpl_host(2);
+        assert_eq!(waiting(&rig), [1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn g13_a_host_gets_the_channels_before_the_data_plane_opens() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.server(REGISTER);
+        rig.server(&incoming(1, "chat:1"));
+        rig.client(1, r#"{"experimental":{"mcpl":{}}}"#);
+        rig.host(
+            1,
+            &request(
+                1,
+                "featureSets/update",
+                r#"{"effectiveCapabilities":["*","channels.*"]}"#,
+            ),
+        );
+        rig.receipt(r#"{"accepted":true}"#);
+        let [_, replay] = &rig.take_answers(1)[..] else {
+            panic!("a receipt and a replay are wanted");
+        };
+        assert_eq!(field(replay, "method"), "channels/register");
+        assert_eq!(field(replay, "params.channels.0.id"), "chat:1");
+        rig.host(1, &accepted(replay));
+        let delivered = rig.take_answers(1);
+        assert_eq!(field(&delivered[0], "method"), "channels/incoming");
+        rig.host(1, &accepted(&delivered[0]));
+        let sent = rig.take_sent();
+        assert_eq!(
+            sent.last().unwrap(),
+            r#"{"jsonrpc":"2.0","id":1,"result":{"accepted":true}}"#
+        );
+    }
+
+    #[test]
+    fn g3_a_host_that_does_not_judge_in_time_is_judged_for_and_its_later_refusal_unregisters() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.take_sent();
+        rig.server(REGISTER);
+        let asked = rig.take_answers(1);
+        assert!(rig.take_sent().is_empty());
+        rig.wait(Duration::from_secs(5));
+        assert_eq!(field(&rig.take_sent()[0], "result.registered.0"), "chat:1");
+        assert_eq!(rig.traffic.channels.len(), 1);
+        let id = field(&asked[0], "id");
+        let results = r#"{"results":[{"id":"chat:1","accepted":false}]}"#;
+        rig.host(
+            1,
+            &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{results}}}"#),
+        );
+        assert_eq!(rig.traffic.channels.len(), 0);
+        assert!(rig.take_sent().is_empty());
+    }
+
+    #[test]
+    fn g3_a_pause_holds_what_wakes_an_agent_and_belongs_to_the_server() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.run(|traffic, at, out| traffic.pause(true, at, out));
+        rig.server(&push(1));
+        rig.server(&request(2, "x/unknown", "{}"));
+        let passed = rig.take_answers(1);
+        assert_eq!(passed.len(), 1);
+        assert_eq!(field(&passed[0], "method"), "x/unknown");
+        rig.take_sent();
+        rig.lose();
+        rig.settled();
+        assert!(
+            rig.take_answers(1)
+                .iter()
+                .all(|line| !line.contains("push/event"))
+        );
+        rig.run(|traffic, at, out| traffic.pause(false, at, out));
+        assert_eq!(field(&rig.take_answers(1)[0], "method"), "push/event");
+    }
+
+    #[test]
+    fn g4_a_request_past_the_bound_is_refused_and_the_oldest_notification_dropped() {
+        let mut rig = bounded(Bounds {
+            held_requests: 2,
+            held_notifications: 2,
+            ..Bounds::default()
+        });
+        rig.adopt(CHAT);
+        rig.take_sent();
+        for id in 1..=3 {
+            rig.server(&push(id));
+            rig.server(&format!(
+                r#"{{"jsonrpc":"2.0","method":"push/event","params":{{"n":{id}}}}}"#
+            ));
+        }
+        assert_eq!(waiting(&rig), [2, 2, 0, 0]);
+        let refused = rig.take_sent();
+        assert_eq!(field(&refused[0], "id"), 3);
+        assert_eq!(field(&refused[0], "error.code"), code::BUSY);
+        assert_eq!(rig.dropped("held_full"), 1);
+    }
+
+    #[test]
+    fn g4_a_bound_in_bytes_acts_as_the_bound_in_messages() {
+        let mut rig = bounded(Bounds {
+            held_bytes: 200,
+            ..Bounds::default()
+        });
+        rig.adopt(CHAT);
+        rig.take_sent();
+        for id in 1..=3 {
+            rig.server(&push(id));
+        }
+        assert_eq!(waiting(&rig), [2, 0, 0, 0]);
+        assert_eq!(field(&rig.take_sent()[0], "error.code"), code::BUSY);
+    }
+
+    #[test]
+    fn g4_a_held_request_that_reports_nothing_of_the_world_is_answered_after_a_minute() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.take_sent();
+        rig.server(&request(1, "inference/request", "{}"));
+        rig.server(&push(2));
+        rig.wait(Duration::from_secs(59));
+        assert!(rig.take_sent().iter().all(|line| !line.contains("error")));
+        rig.wait(Duration::from_secs(1));
+        let sent = rig.take_sent();
+        let refused: Vec<_> = sent.iter().filter(|line| line.contains("error")).collect();
+        assert_eq!(refused.len(), 1);
+        assert_eq!(field(refused[0], "id"), 1);
+        assert_eq!(waiting(&rig), [1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn g4_a_cancel_removes_the_held_request() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.server(&push(1));
+        rig.server(
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+        );
+        assert_eq!(waiting(&rig), [0; 4]);
+        assert_eq!(rig.dropped("cancelled"), 1);
+    }
+
+    #[test]
+    fn g5_a_boundary_keeps_the_world_and_drops_the_process() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.server(REGISTER);
+        rig.server(&push(1));
+        rig.server(&request(2, "inference/request", "{}"));
+        rig.take_sent();
+        rig.lose();
+        assert_eq!(waiting(&rig), [0, 0, 1, 0]);
+        assert_eq!(rig.dropped("boundary"), 2);
+        rig.lose_with(true);
+        assert_eq!(waiting(&rig), [0; 4]);
+        assert_eq!(rig.dropped("closed_for_good"), 1);
+        assert!(rig.take_sent().is_empty());
+    }
+
+    #[test]
+    fn g6_ten_thousand_kept_messages_do_not_refuse_the_next_registration() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        for id in 0..10_001 {
+            rig.server(&push(id));
+        }
+        rig.take_sent();
+        rig.lose();
+        assert_eq!(waiting(&rig), [0, 0, 10_000, 0]);
+        rig.adopt(CHAT);
+        rig.server(REGISTER);
+        rig.server(&push(1));
+        assert_eq!(waiting(&rig), [2, 0, 10_000, 0]);
+        rig.accept();
+        assert!(
+            rig.take_sent()
+                .iter()
+                .any(|line| line.contains("registered"))
+        );
+        rig.lose();
+        assert_eq!(waiting(&rig), [0, 0, 10_000, 0]);
+        assert_eq!(rig.dropped("kept_full"), 1);
+    }
+
+    #[test]
+    fn g6_past_the_bound_the_earliest_stay_also_where_boundaries_join() {
+        let mut rig = bounded(Bounds {
+            kept_requests: 2,
+            kept_notifications: 1,
+            ..Bounds::default()
+        });
+        for round in 0..2 {
+            rig.adopt(CHAT);
+            for id in 1..=2 {
+                rig.server(&push(round * 10 + id));
+                rig.server(r#"{"jsonrpc":"2.0","method":"push/event","params":{}}"#);
+            }
+            rig.take_sent();
+            rig.lose();
+            rig.late(
+                rig.traffic.serving.map_or(round + 1, |epoch| epoch.0),
+                &push(99),
+            );
+        }
+        assert_eq!(waiting(&rig), [0, 0, 2, 1]);
+        rig.mcpl_host(1);
+        rig.settled();
+        let events = rig.take_answers(1);
+        let ids: Vec<_> = events
+            .iter()
+            .map(|line| field(line, "params.eventId"))
+            .collect();
+        assert_eq!(ids[0], "e1");
+        assert!(ids.contains(&"e2".into()) && !ids.contains(&"e11".into()));
+    }
+
+    #[test]
+    fn g6_what_is_kept_too_long_is_dropped() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.server(&push(1));
+        rig.take_sent();
+        rig.lose();
+        rig.wait(Duration::from_secs(86_399));
+        assert_eq!(waiting(&rig), [0, 0, 1, 0]);
+        rig.wait(Duration::from_secs(1));
+        assert_eq!(waiting(&rig), [0; 4]);
+        assert_eq!(rig.dropped("kept_too_old"), 1);
+    }
+
+    #[test]
+    fn g7_a_late_line_is_never_answered_and_a_late_world_message_is_kept() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.take_sent();
+        rig.lose();
+        rig.late(1, &request(1, "ping", "{}"));
+        rig.late(1, &request(2, "x/unknown", "{}"));
+        rig.late(1, REGISTER);
+        rig.late(1, &push(3));
+        rig.late(1, r#"{"jsonrpc":"2.0","id":2,"result":{"state":1}}"#);
+        assert!(rig.take_sent().is_empty());
+        assert_eq!(waiting(&rig), [0, 0, 1, 0]);
+        assert_eq!(rig.dropped("late"), 4);
+        assert!(
+            rig.decisions
+                .iter()
+                .any(|decision| decision.kind() == "orphaned")
+        );
+        rig.lose_with(true);
+        rig.late(1, &push(4));
+        assert_eq!(rig.dropped("closed_for_good"), 2);
+    }
+
+    #[test]
+    fn g8_kept_messages_never_meet_an_empty_grant() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.adopt(CHAT);
+        rig.server(&push(1));
+        rig.take_sent();
+        rig.lose();
+        rig.run(|traffic, at, out| traffic.pause(true, at, out));
+        rig.run(|traffic, at, out| traffic.pause(false, at, out));
+        assert!(rig.take_answers(1).is_empty());
+        rig.adopt(CHAT);
+        rig.receipt(r#"{"accepted":false,"fallback":"mcp-only"}"#);
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!(waiting(&rig), [0, 0, 1, 0]);
+        rig.take_sent();
+        rig.lose();
+        rig.settled();
+        assert_eq!(field(&rig.take_answers(1)[0], "params.eventId"), "e1");
+    }
+
+    #[test]
+    fn g9_a_kept_message_waits_for_its_channel_and_others_pass_it() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.adopt(CHAT);
+        rig.server(&incoming(1, "chat:1"));
+        rig.server(&push(2));
+        rig.take_sent();
+        rig.lose();
+        rig.settled();
+        let passed = rig.take_answers(1);
+        assert_eq!(passed.len(), 1);
+        assert_eq!(field(&passed[0], "method"), "push/event");
+        rig.server(REGISTER);
+        let asked = rig.take_answers(1);
+        rig.server(&incoming(3, "chat:1"));
+        assert!(rig.take_answers(1).is_empty());
+        rig.host(1, &accepted(&asked[0]));
+        let messages = rig.take_answers(1);
+        let ids: Vec<_> = messages
+            .iter()
+            .map(|line| field(line, "params.messages.0.messageId"))
+            .collect();
+        assert_eq!(ids, ["m1", "m3"]);
+    }
+
+    #[test]
+    fn g9_a_channel_that_a_lasting_epoch_never_registers_is_gone() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.adopt(CHAT);
+        rig.server(&incoming(1, "chat:1"));
+        rig.take_sent();
+        rig.lose();
+        rig.settled();
+        assert_eq!(waiting(&rig), [0, 0, 1, 0]);
+        rig.run(|traffic, _, out| traffic.last(out));
+        assert_eq!(rig.dropped("channel_gone"), 1);
+    }
+
+    #[test]
+    fn g10_a_flush_stops_at_the_window_and_goes_on_as_the_host_answers() {
+        let mut rig = Rig::new();
+        rig.settled();
+        for id in 0..300 {
+            rig.server(&push(id));
+        }
+        rig.mcpl_host(1);
+        assert_eq!(waiting(&rig), [44, 0, 0, 0]);
+        rig.host(1, r#"{"jsonrpc":"2.0","id":1,"result":{"accepted":true}}"#);
+        assert_eq!(waiting(&rig), [43, 0, 0, 0]);
+        assert_eq!(field(&rig.take_answers(1)[0], "params.eventId"), "e256");
+    }
+
+    #[test]
+    fn g11_authority_is_checked_at_admission() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.adopt(CHAT);
+        rig.server(&push(1));
+        rig.server(r#"{"jsonrpc":"2.0","method":"push/event","params":{}}"#);
+        rig.server(REGISTER);
+        rig.receipt(r#"{"accepted":false,"fallback":"mcp-only"}"#);
+        let sent = rig.take_sent();
+        let refused: Vec<_> = sent
+            .iter()
+            .map(|line| field(line, "error.data.capability"))
+            .collect();
+        assert_eq!(refused[..2], ["pushEvents", "channels.register"]);
+        assert_eq!(field(&sent[0], "error.code"), code::NOT_GRANTED);
+        assert_eq!(rig.dropped("not_granted"), 1);
+    }
+
+    #[test]
+    fn g11_a_host_command_needs_the_operators_leave() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.take_sent();
+        rig.server(&request(1, "host/command", "{}"));
+        assert_eq!(field(&rig.take_sent()[0], "error.code"), code::NOT_GRANTED);
+        let mut rig = Rig::with(Settings {
+            allow_host_commands: true,
+            ..Settings::default()
+        });
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(&request(1, "host/command", "{}"));
+        assert_eq!(field(&rig.take_answers(1)[0], "method"), "host/command");
+    }
+
+    #[test]
+    fn g12_a_message_that_a_restarted_bridge_sends_again_reaches_the_host_once() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(&push(1));
+        let first = rig.take_answers(1);
+        rig.take_sent();
+        rig.lose();
+        rig.settled();
+        rig.server(&request(50, "push/event", r#"{"eventId":"e1"}"#));
+        assert!(rig.take_answers(1).is_empty());
+        rig.host(1, &accepted(&first[0]));
+        rig.server(&request(51, "push/event", r#"{"eventId":"e1"}"#));
+        let sent = rig.take_sent();
+        let reasons: Vec<_> = sent
+            .iter()
+            .map(|line| field(line, "result.reason"))
+            .collect();
+        assert_eq!(
+            reasons
+                .iter()
+                .filter(|reason| *reason == "duplicate")
+                .count(),
+            2
+        );
+        assert!(rig.take_answers(1).is_empty());
+    }
+
+    #[test]
+    fn g13_what_a_host_had_not_answered_goes_first_to_the_next_and_is_marked() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(&push(1));
+        rig.server(r#"{"jsonrpc":"2.0","method":"push/event","params":{"_meta":{"k":1}}}"#);
+        rig.event(1, crate::engine::input::HostEvent::Detached);
+        rig.server(&push(3));
+        assert_eq!(waiting(&rig), [2, 1, 0, 0]);
+        rig.client(2, r#"{"experimental":{"mcpl":{}}}"#);
+        rig.wait(Duration::from_secs(15));
+        let lines = rig.take_answers(2);
+        assert_eq!(field(&lines[0], "params.eventId"), "e1");
+        let mark = "tidegate~1redelivered";
+        for line in &lines[..2] {
+            assert_eq!(field(line, &format!("params._meta.{mark}")), true, "{line}");
+        }
+        assert_eq!(field(&lines[1], "params._meta.k"), 1);
+        assert_eq!(field(&lines[2], "method"), "ping");
+        assert_eq!(field(&lines[3], "params._meta"), serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a1_two_epochs_that_use_the_same_id_never_cross() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(&request(100, "inference/request", r#"{"n":1}"#));
+        let first = rig.take_answers(1);
+        rig.take_sent();
+        rig.lose();
+        rig.settled();
+        rig.server(&request(100, "inference/request", r#"{"n":2}"#));
+        rig.take_sent();
+        rig.host(1, &accepted(&first[0]));
+        assert!(rig.take_sent().is_empty());
+        let second = rig.take_answers(1);
+        rig.host(1, &accepted(second.last().unwrap()));
+        assert_eq!(
+            rig.take_sent(),
+            [r#"{"jsonrpc":"2.0","id":100,"result":{"accepted":true}}"#]
+        );
+    }
+
+    #[test]
+    fn a2_an_answer_that_matches_no_call_is_dropped() {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        rig.client(1, "{}");
+        rig.host(1, &request(1, "tools/call", "{}"));
+        for id in ["2", "\"1\"", "1.0", "01e0"] {
+            if let Ok(message) = crate::wire::jsonrpc::Message::parse(
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#).into(),
+            ) {
+                rig.run(|traffic, at, out| traffic.receive(Epoch(1), message, at, out));
+            }
+        }
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!(rig.dropped("unmatched"), 3);
+    }
+
+    #[test]
+    fn a7_a_cancel_of_a_request_that_is_with_a_host_reaches_it_under_our_id() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(&request(9, "inference/request", "{}"));
+        let ours = field(&rig.take_answers(1)[0], "id");
+        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9,"reason":"r"}}"#;
+        rig.server(cancel);
+        let line = &rig.take_answers(1)[0];
+        assert_eq!(
+            (
+                field(line, "params.requestId"),
+                field(line, "params.reason")
+            ),
+            (ours, "r".into())
+        );
+        rig.server(cancel);
+        assert_eq!(rig.dropped("unmatched"), 1);
+    }
+
+    #[test]
+    fn a_request_of_mcps_own_goes_to_the_client_whose_call_is_in_flight() {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        rig.client(1, r#"{"sampling":{}}"#);
+        rig.client(2, r#"{"sampling":{}}"#);
+        rig.host(2, &request(1, "tools/call", "{}"));
+        rig.server(&request(1, "sampling/createMessage", "{}"));
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!(
+            field(&rig.take_answers(2)[0], "method"),
+            "sampling/createMessage"
+        );
+        rig.take_sent();
+        rig.server(&request(2, "elicitation/create", "{}"));
+        rig.server(&request(3, "roots/list", "{}"));
+        let sent = rig.take_sent();
+        assert_eq!(field(&sent[0], "result.action"), "decline");
+        assert_eq!(field(&sent[1], "error.code"), code::METHOD_NOT_FOUND);
+    }
+
+    #[test]
+    fn logs_go_by_level_and_updates_by_subscription() {
+        let mut rig = Rig::new();
+        rig.adopt(r#"{"capabilities":{"logging":{},"resources":{"subscribe":true}}}"#);
+        rig.client(1, "{}");
+        rig.client(2, "{}");
+        rig.host(1, &request(1, "logging/setLevel", r#"{"level":"error"}"#));
+        rig.host(2, &request(1, "logging/setLevel", r#"{"level":"debug"}"#));
+        rig.host(2, &request(2, "resources/subscribe", r#"{"uri":"a"}"#));
+        rig.take_answers(1);
+        rig.take_answers(2);
+        for line in [
+            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a"}}"#,
+        ] {
+            rig.server(line);
+            assert!(rig.take_answers(1).is_empty());
+            assert_eq!(rig.take_answers(2), [line]);
+        }
+    }
+
+    #[test]
+    fn removed_methods_are_refused_and_their_notifications_dropped() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.take_sent();
+        rig.server(&request(1, "scope/elevate", "{}"));
+        rig.server(r#"{"jsonrpc":"2.0","method":"featureSets/changed"}"#);
+        assert_eq!(
+            field(&rig.take_sent()[0], "error.code"),
+            code::METHOD_NOT_FOUND
+        );
+        assert_eq!(rig.dropped("unreadable"), 1);
+    }
 }
