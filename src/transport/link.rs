@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::redact::Secrets;
@@ -54,9 +54,12 @@ impl Link {
         let _ = self.events.send((self.epoch, event)).await;
     }
 
-    /// Ends once nobody listens any more.
-    pub(super) async fn deserted(&self) {
-        self.events.closed().await;
+    /// Ends when the transport is asked to end, or nobody listens any more.
+    pub(super) async fn dismissed(&self, close: &CancellationToken) {
+        tokio::select! {
+            () = close.cancelled() => {}
+            () = self.events.closed() => {}
+        }
     }
 
     pub(super) async fn failed(&self, failure: Failure) {
@@ -117,25 +120,22 @@ async fn parsed(line: Bytes) -> Result<Message, Unreadable> {
     reading.await.unwrap_or(Err(Unreadable::NotJson))
 }
 
-/// Runs a launch or connect call in a slot, which it holds no longer than [`SLOT_MAX`] (R17). `None` where `close` came
-/// before there was a slot; once begun, the call runs to its end.
-pub(super) async fn in_slot<T>(
-    slots: Arc<Semaphore>,
-    close: &CancellationToken,
+/// A slot for a launch or connect call, once there is one. Only a closed semaphore has none; then there is no limit.
+pub(super) async fn slot(slots: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    slots.acquire_owned().await.ok()
+}
+
+/// Runs a launch or connect call, which holds its slot no longer than [`SLOT_MAX`] (R17).
+pub(super) async fn holding<T>(
+    slot: Option<OwnedSemaphorePermit>,
     call: impl Future<Output = T>,
-) -> Option<T> {
-    let slot = tokio::select! {
-        biased;
-        () = close.cancelled() => return None,
-        // Only a closed semaphore refuses; then there is no limit to keep.
-        slot = slots.acquire_owned() => slot.ok(),
-    };
+) -> T {
     let mut call = std::pin::pin!(call);
     if let Ok(done) = tokio::time::timeout(SLOT_MAX, &mut call).await {
-        return Some(done);
+        return done;
     }
     drop(slot);
-    Some(call.await)
+    call.await
 }
 
 #[cfg(test)]
@@ -144,23 +144,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn r17_a_hanging_call_gives_its_slot_back() {
-        let (slots, close) = (Arc::new(Semaphore::new(1)), CancellationToken::new());
-        let (others, never) = (Arc::clone(&slots), close.clone());
-        let hanging =
-            tokio::spawn(
-                async move { in_slot(others, &never, std::future::pending::<()>()).await },
-            );
+        let slots = Arc::new(Semaphore::new(1));
+        let held = slot(Arc::clone(&slots)).await;
+        let hanging = tokio::spawn(holding(held, std::future::pending::<()>()));
         tokio::task::yield_now().await;
         assert_eq!(slots.available_permits(), 0);
-        assert_eq!(in_slot(slots, &close, std::future::ready(7)).await, Some(7));
+        let next = slot(slots).await;
+        assert_eq!(holding(next, std::future::ready(7)).await, 7);
         hanging.abort();
-    }
-
-    #[tokio::test]
-    async fn r13_what_is_closed_while_it_waits_for_a_slot_never_begins() {
-        let close = CancellationToken::new();
-        close.cancel();
-        let begun = in_slot(Arc::new(Semaphore::new(1)), &close, std::future::ready(7)).await;
-        assert_eq!(begun, None);
     }
 }

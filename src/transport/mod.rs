@@ -1,6 +1,7 @@
 //! Connections to servers. A transport turns bytes into facts for the engine and commands into bytes; it decides
 //! nothing about retrying, gating or answering.
 
+mod credential;
 mod drained;
 mod environment;
 mod lines;
@@ -11,6 +12,8 @@ mod redact;
 pub mod settings;
 mod stderr;
 pub mod stdio;
+mod upgrade;
+mod vigil;
 pub mod websocket;
 
 use std::sync::Arc;

@@ -103,8 +103,10 @@ pub(super) struct Family {
 }
 
 impl Drop for Family {
+    /// One that was not ended is killed as far as its group goes, e.g. where its task is dropped.
     fn drop(&mut self) {
         if self.end.is_none() {
+            self.signal_group(Signal::KILL);
             owned().remove(&self.launch.leader);
         }
     }
@@ -159,8 +161,8 @@ impl Family {
     /// Sends a signal to all of it, and says whether all of it was gone in time.
     async fn ends_with(&mut self, signal: Signal, until: Instant) -> bool {
         let group_told = self.end.is_none();
-        if group_told && let Some(group) = pid_of(self.launch.leader) {
-            let _ = process::kill_process_group(group, signal);
+        if group_told {
+            self.signal_group(signal);
         }
         // While its leader lives, it is the leader who passes SIGTERM on to what left the group.
         if signal == Signal::TERM && timeout_at(until, self.exited()).await.is_err() {
@@ -182,6 +184,13 @@ impl Family {
                 return false;
             }
             self.any_exits(others).await;
+        }
+    }
+
+    /// Only while the leader is not waited for: then its number is nobody else's.
+    fn signal_group(&self, signal: Signal) {
+        if let Some(group) = pid_of(self.launch.leader) {
+            let _ = process::kill_process_group(group, signal);
         }
     }
 

@@ -11,14 +11,14 @@ use futures_util::{Stream, StreamExt};
 use secrecy::ExposeSecret;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout, Command};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::drained::{Drain, Drained, drain};
 use super::lines::{Line, Lines};
-use super::link::{Link, in_slot};
+use super::link::{Link, holding, slot};
 use super::process::{self, Family};
 use super::redact::Secrets;
 use super::settings::Stdio;
@@ -47,15 +47,13 @@ pub(super) fn dial(
 ) {
     let link = Link::new(epoch, events, Secrets::new(&settings.secrets));
     tokio::spawn(async move {
-        let to_launch = Arc::clone(&settings);
-        let launch = process::spawn(move || command(&to_launch));
-        let reap = match in_slot(launches, &close, launch).await {
-            Some(Ok(family)) => serve(family, &link, frames, &close).await,
-            Some(Err(error)) => {
-                link.failed(failure(&settings, &error, link.secrets()))
-                    .await;
-                Reap::Clean
-            }
+        let slot = tokio::select! {
+            biased;
+            () = link.dismissed(&close) => None,
+            slot = slot(launches) => Some(slot),
+        };
+        let reap = match slot {
+            Some(slot) => run(&settings, slot, &link, frames, &close).await,
             None => {
                 link.lost(End::Operator, Vec::new()).await;
                 Reap::Clean
@@ -63,6 +61,24 @@ pub(super) fn dial(
         };
         link.gone(reap).await;
     });
+}
+
+/// Launches and serves. A launch that began is waited for even where it is no longer wanted, so that it can be ended.
+async fn run(
+    settings: &Arc<Stdio>,
+    slot: Option<OwnedSemaphorePermit>,
+    link: &Link,
+    frames: impl Stream<Item = Bytes> + Send + Unpin + 'static,
+    close: &CancellationToken,
+) -> Reap {
+    let to_launch = Arc::clone(settings);
+    match holding(slot, process::spawn(move || command(&to_launch))).await {
+        Ok(family) => serve(family, link, frames, close).await,
+        Err(error) => {
+            link.failed(failure(settings, &error, link.secrets())).await;
+            Reap::Clean
+        }
+    }
 }
 
 fn command(settings: &Stdio) -> Command {
@@ -138,8 +154,7 @@ async fn ended(
     tokio::select! {
         biased;
         end = family.exited() => return end,
-        () = close.cancelled() => return End::Operator,
-        () = link.deserted() => return End::Operator,
+        () = link.dismissed(close) => return End::Operator,
         () = stdout_over.cancelled() => {}
     }
     let exit = timeout(EXIT_WAIT, family.exited()).await;

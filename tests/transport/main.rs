@@ -11,3 +11,4 @@
 mod dialed;
 mod leaks;
 mod stdio;
+mod websocket;
