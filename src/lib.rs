@@ -27,6 +27,8 @@ pub mod cli;
 #[cfg(feature = "daemon")]
 pub mod config;
 #[cfg(feature = "daemon")]
+pub mod demo;
+#[cfg(feature = "daemon")]
 pub mod driver;
 #[cfg(feature = "daemon")]
 pub mod face;

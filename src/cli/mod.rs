@@ -15,6 +15,8 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use tokio::runtime::Builder;
 
+use crate::demo;
+
 /// A gateway that keeps an agent host's MCP and MCPL servers connected, gates their traffic, and shows what it decides.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, propagate_version = true)]
@@ -27,6 +29,11 @@ struct Cli {
 enum Command {
     /// Run the gateway.
     Run(run::Options),
+    /// Watch a host keep working while a built-in server crash-loops.
+    Demo(demo::Options),
+    /// Be one of the demo's servers.
+    #[command(hide = true)]
+    DemoServer(demo::ServerOptions),
     /// Say everything that is wrong or odd in a configuration; launch nothing.
     Check(check::Options),
     /// Show the servers of a running gateway.
@@ -60,6 +67,8 @@ struct Completions {
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(options) => run::run(&options),
+        Command::Demo(options) => block_on(demo::run(options)).unwrap_or_else(|code| code),
+        Command::DemoServer(options) => demo::serve(&options),
         Command::Check(options) => check::check(&options),
         Command::Status(options) => ask(status::run(&options)),
         Command::Events(options) => ask(events::run(&options)),
