@@ -164,7 +164,7 @@ impl Parts {
         self.access.send_replace(access(&new, new.listen));
         self.operators
             .send_replace(operator_settings(&new, new.admin.listen));
-        *current = new;
+        *current = diff::running(&current, new);
         Ok(())
     }
 }

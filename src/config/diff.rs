@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 
 use super::{Config, Entry, Host, Server};
 use crate::ids::ServerId;
@@ -66,6 +66,23 @@ pub fn diff(old: &Config, new: &Config) -> Difference {
     difference
 }
 
+/// What runs once a difference is applied: an entry that became unusable leaves its server as it was (R9), and that is
+/// what the next difference compares with.
+#[must_use]
+pub fn running(old: &Config, mut new: Config) -> Config {
+    let broken = new
+        .servers
+        .iter_mut()
+        .filter(|server| server.entry.is_err());
+    for server in broken {
+        let before = old.servers.iter().find(|other| other.id == server.id);
+        if let Some(before) = before.filter(|before| before.entry.is_ok()) {
+            server.clone_from(before);
+        }
+    }
+    new
+}
+
 fn change(old: &Server, new: &Server) -> Option<Change> {
     match (&old.entry, &new.entry) {
         (_, Err(problems)) if old.entry.as_ref().err() != Some(problems) => Some(Change::Refused),
@@ -99,26 +116,13 @@ fn same_hosts(old: &Config, new: &Config) -> bool {
 }
 
 fn restart(old: &Config, new: &Config) -> Vec<&'static str> {
-    let exposed =
-        |token: &Option<SecretString>| token.as_ref().map(|token| token.expose_secret().to_owned());
-    let tokens = |config: &Config| {
-        (
-            exposed(&config.admin.token),
-            exposed(&config.admin.read_token),
-        )
-    };
     let settings = [
         ("name", old.name != new.name),
         ("listen", old.listen != new.listen),
         ("admin.listen", old.admin.listen != new.admin.listen),
-        ("admin.token", tokens(old) != tokens(new)),
         ("state.dir", old.state_dir != new.state_dir),
         ("telemetry.log.format", old.log_json != new.log_json),
         ("telemetry.log.level", old.log_level != new.log_level),
-        (
-            "shutdownTimeoutMs",
-            old.shutdown_timeout != new.shutdown_timeout,
-        ),
     ];
     let differing = settings.into_iter().filter(|(_, differs)| *differs);
     differing.map(|(path, _)| path).collect()

@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::Problem;
 use super::file::{self, ServerFields, Text, Transport};
 use super::problem::Scope;
+use super::read::nearest;
 use super::secrets::{Secrets, fingerprint};
 use super::tree::{Node, Step};
 use crate::transport::settings::{Credential, Settings, Stdio, TokenIn, WebSocket};
@@ -104,6 +105,11 @@ fn kind(checks: &mut Checks<'_>) -> Option<Transport> {
         (None, true, false) => Some(Transport::Stdio),
         (None, false, true) => scheme(checks),
         (None, false, false) => {
+            let mut names = checks.scope.node.members().iter();
+            let slip = |name: &str| nearest(name, &["command", "url"]).is_some();
+            if names.any(|(key, _)| slip(&key.name)) {
+                return None;
+            }
             let text = "add `command` (a program to launch) or `url` (an address to dial)";
             checks.problems.push(checks.scope.at(&[], text));
             None

@@ -450,4 +450,23 @@ mod tests {
         let (place, shown) = node.locate(&[Step::Key("a".into()), Step::Key("c".into())]);
         assert_eq!((place.column, shown.as_str()), (19, "a.c"));
     }
+
+    #[test]
+    fn marks_and_line_ends_of_other_systems_are_read() {
+        let node = Node::parse("\u{feff}{\r\n  \"a\": 1\r\n}\r\n").unwrap();
+        assert!(node.gives("a"));
+        assert_eq!(at("a: 1\r\nb: 2\r\n", &["b"]).0, 2);
+    }
+
+    #[test]
+    fn what_grows_without_bound_is_refused() {
+        let deep = format!("a: {}{}", "[".repeat(10_000), "]".repeat(10_000));
+        assert!(Node::parse(&deep).is_err());
+        let mut bomb = String::from("a: &a0 [x, x]\n");
+        for n in 0..40 {
+            let next = n + 1;
+            bomb += &format!("b{n}: &a{next} [*a{n}, *a{n}, *a{n}, *a{n}]\n");
+        }
+        assert!(Node::parse(&bomb).is_err());
+    }
 }

@@ -8,7 +8,9 @@
     reason = "a file that cannot be read fails loudly"
 )]
 
+mod commands;
 mod docs;
+mod garbage;
 mod reload;
 mod secrets;
 

@@ -1,6 +1,6 @@
 //! The difference of two files, which a reload applies.
 
-use tidegate::config::diff::{Change, Difference, diff};
+use tidegate::config::diff::{Change, Difference, diff, running};
 use tidegate::ids::ServerId;
 
 use super::load;
@@ -115,11 +115,21 @@ fn switching_and_breaking_an_entry_are_changes_of_their_own() {
 }
 
 #[test]
+fn a_mistake_and_its_repair_leave_a_server_as_it_runs() {
+    let sound = load("mcpServers: { a: { command: x } }");
+    let broken = load("mcpServers: { a: { comand: x } }");
+    let changed = [(id("a"), Change::Refused)];
+    assert_eq!(diff(&sound, &broken).changed, changed);
+    let current = running(&sound, broken);
+    assert_eq!(diff(&current, &sound).unchanged, [id("a")]);
+}
+
+#[test]
 fn hosts_apply_live_and_faces_need_a_restart() {
     let difference = between(
         "hosts: [{ name: a, token: t }]\nlisten: 127.0.0.1:1\nstate: { dir: none }\n",
-        "hosts: [{ name: a, token: u }]\nlisten: 127.0.0.1:2\nadmin: { token: t }\n",
+        "hosts: [{ name: a, token: u }]\nlisten: 127.0.0.1:2\n",
     );
     assert!(difference.hosts);
-    assert_eq!(difference.restart, ["listen", "admin.token", "state.dir"]);
+    assert_eq!(difference.restart, ["listen", "state.dir"]);
 }
