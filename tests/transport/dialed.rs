@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,23 @@ pub(crate) fn child(flags: &str) -> Stdio {
         inherit_env: false,
         secrets: Vec::new(),
     }
+}
+
+/// Whether this test has its process to itself. Where it has not, runs it so, with more variables, and passes if that
+/// passed.
+pub(crate) fn is_alone(test: &str, variables: &[(&str, &str)]) -> bool {
+    const ALONE: &str = "TIDEGATE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut this = Command::new(std::env::current_exe().unwrap());
+    this.args(["--exact", test])
+        .env(ALONE, "1")
+        .envs(variables.iter().copied());
+    let run = this.output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+    false
 }
 
 pub(crate) fn secret(text: &str) -> SecretString {

@@ -1,10 +1,8 @@
 //! Nothing is left behind, counted in a process of its own.
 
-use std::process::Command;
-
 use tidegate::engine::input::Reap;
 
-use crate::dialed::{Dialed, child};
+use crate::dialed::{Dialed, child, is_alone};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -26,13 +24,13 @@ async fn launch(flags: &str) {
     assert_eq!(server.close_and_wait().await, Reap::Clean);
 }
 
-/// Set where this test runs with the process to itself.
-const ALONE: &str = "TIDEGATE_TEST_ALONE";
-
 #[tokio::test]
 async fn fifty_launches_leave_no_process_and_no_descriptor() {
-    if std::env::var_os(ALONE).is_none() {
-        return run_alone();
+    if !is_alone(
+        "leaks::fifty_launches_leave_no_process_and_no_descriptor",
+        &[],
+    ) {
+        return;
     }
     launch("--grandchild").await;
     let before = descriptors();
@@ -41,16 +39,4 @@ async fn fifty_launches_leave_no_process_and_no_descriptor() {
     }
     assert_eq!(descriptors(), before);
     assert_eq!(children(), 0);
-}
-
-fn run_alone() {
-    let mut this = Command::new(std::env::current_exe().unwrap());
-    let name = "leaks::fifty_launches_leave_no_process_and_no_descriptor";
-    let run = this
-        .args(["--exact", name])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}");
 }

@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::result_large_err,
     clippy::wildcard_enum_match_arm,
     reason = "a test crate"
 )]

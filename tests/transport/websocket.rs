@@ -11,12 +11,18 @@ use serde_json::json;
 use tidegate::engine::input::{End, Failure, LinkEvent, Outcome, Reap};
 use tidegate::transport::settings::{Credential, Settings, TokenIn, WebSocket};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
+use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use crate::dialed::{Dialed, faultd, secret};
+use crate::dialed::{Dialed, faultd, is_alone, secret};
+
+const CERTIFICATE: &str = include_str!("tls/cert.pem");
 
 fn settings(url: &str) -> WebSocket {
     WebSocket {
@@ -72,6 +78,24 @@ async fn listen() -> (TcpListener, String) {
 async fn accept(listener: &TcpListener) -> WebSocketStream<TcpStream> {
     let (stream, _) = listener.accept().await.unwrap();
     tokio_tungstenite::accept_async(stream).await.unwrap()
+}
+
+/// TLS as `localhost`, with the test's own certificate.
+async fn accept_tls(listener: &TcpListener) -> std::io::Result<TlsStream<TcpStream>> {
+    let cert = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/key.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![cert], key)
+        .unwrap();
+    let (stream, _) = listener.accept().await?;
+    tokio_rustls::TlsAcceptor::from(Arc::new(config))
+        .accept(stream)
+        .await
 }
 
 /// The request line's target and the `Authorization` and `X-Team` headers of the next upgrade.
@@ -377,4 +401,30 @@ async fn the_token_is_masked_where_the_peer_repeats_it() {
     socket.send(Message::Close(Some(frame))).await.unwrap();
     let reason = "bad token [secret]\\u{7}".into();
     assert_eq!(server.loss().await.end, End::Close { code: 4401, reason });
+}
+
+#[tokio::test]
+async fn a_wss_server_is_believed_by_the_roots_of_the_machine() {
+    let roots = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transport/tls/cert.pem");
+    let name = "websocket::a_wss_server_is_believed_by_the_roots_of_the_machine";
+    if !is_alone(name, &[("SSL_CERT_FILE", roots)]) {
+        return;
+    }
+    let (listener, url) = listen().await;
+    let mut server = dial(settings(&url.replace("ws://127.0.0.1", "wss://localhost")));
+    let socket = accept_tls(&listener).await.unwrap();
+    let mut socket = tokio_tungstenite::accept_async(socket).await.unwrap();
+    server.connected().await;
+    socket
+        .send(Message::text(r#"{"jsonrpc":"2.0","method":"a"}"#))
+        .await
+        .unwrap();
+    assert_eq!(server.message().await["method"], "a");
+
+    // The same certificate for another name.
+    let server = dial(settings(&url.replace("ws://", "wss://")));
+    let (refused, failure) = tokio::join!(accept_tls(&listener), failure(server));
+    assert!(refused.is_err());
+    assert_eq!(failure.outcome, Outcome::Refused);
+    assert!(failure.detail.contains("certificate"), "{}", failure.detail);
 }
