@@ -60,6 +60,8 @@ fn closes(hold: Hold, plane: Plane, wakes: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test has to begin some time")]
+
     use super::*;
 
     fn with(holds: &[Hold]) -> Gate {

@@ -128,6 +128,10 @@ impl Session {
         self.stage >= Stage::Answered
     }
 
+    fn is_initialized(&self) -> bool {
+        self.stage == Stage::Initialized
+    }
+
     /// It is the kind of session that receives MCPL traffic.
     pub(super) fn is_mcpl(&self) -> bool {
         self.client.mcpl
@@ -139,7 +143,7 @@ impl Session {
     }
 
     fn can(&self, skill: Skill) -> bool {
-        self.is_answered()
+        self.is_initialized()
             && match skill {
                 Skill::Sampling => self.client.sampling,
                 Skill::Elicitation => self.client.elicitation,
@@ -156,7 +160,7 @@ impl Session {
 
     /// Whether it wants log messages of that severity; one that set no level takes what the server sends.
     pub(super) fn wants_log(&self, severity: Option<usize>) -> bool {
-        self.is_answered()
+        self.is_initialized()
             && self
                 .level
                 .is_none_or(|level| severity.is_none_or(|s| s >= level))
@@ -299,10 +303,10 @@ impl Hosts {
             .filter(|id| self.get(*id).is_some_and(Session::serves))
     }
 
-    /// Every session whose `initialize` was answered.
-    pub(super) fn answered(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+    /// Every session that is initialized.
+    pub(super) fn initialized_ones(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         let all = self.sessions.iter();
-        all.filter(|(_, session)| session.is_answered())
+        all.filter(|(_, session)| session.is_initialized())
             .map(|(id, session)| (*id, session))
     }
 

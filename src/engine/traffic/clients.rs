@@ -109,3 +109,144 @@ impl Traffic {
 }
 
 const ALREADY: (i64, &str) = (code::INVALID_REQUEST, "`initialize` was answered before");
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::rig::{CHAT, Rig, field};
+    use super::*;
+    use crate::engine::input::HostEvent;
+    use crate::engine::settings::Settings;
+
+    const MCPL: &str = r#"{"experimental":{"mcpl":{"version":"0.5"}}}"#;
+
+    fn attach(rig: &mut Rig, session: u64, name: Option<&str>) {
+        let name = name.map(str::to_owned);
+        rig.event(session, HostEvent::Attached { name });
+    }
+
+    fn initialize(rig: &mut Rig, session: u64, version: &str, capabilities: &str) -> String {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{version}","capabilities":{capabilities}}}}}"#
+        );
+        rig.host(session, &line);
+        rig.take_answers(session).pop().unwrap_or_default()
+    }
+
+    #[test]
+    fn initialize_is_answered_at_once_from_what_is_known() {
+        let mut rig = Rig::new();
+        attach(&mut rig, 1, None);
+        let answer = initialize(&mut rig, 1, "1999-01-01", "{}");
+        assert_eq!(field(&answer, "result.protocolVersion"), "2025-11-25");
+        assert_eq!(field(&answer, "result.serverInfo.name"), "tidegate");
+        assert_eq!(
+            field(&answer, "result.capabilities.resources.subscribe"),
+            true
+        );
+        assert_eq!(
+            field(&answer, "result.capabilities.experimental"),
+            serde_json::Value::Null
+        );
+        rig.adopt(&CHAT.replace(
+            r#"{"capabilities""#,
+            r#"{"serverInfo":{"name":"chat"},"instructions":"i","capabilities""#,
+        ));
+        rig.take_sent();
+        rig.lose();
+        attach(&mut rig, 2, None);
+        let answer = initialize(&mut rig, 2, "2024-11-05", MCPL);
+        assert_eq!(field(&answer, "result.protocolVersion"), "2024-11-05");
+        assert_eq!(field(&answer, "result.serverInfo.name"), "chat");
+        assert_eq!(field(&answer, "result.instructions"), "i");
+        assert_eq!(
+            field(&answer, "result.capabilities.experimental.mcpl.pushEvents"),
+            true
+        );
+        let again = initialize(&mut rig, 2, "2024-11-05", MCPL);
+        assert_eq!(field(&again, "error.code"), code::INVALID_REQUEST);
+    }
+
+    #[test]
+    fn the_same_host_takes_its_own_place_and_another_is_refused() {
+        let mut rig = Rig::new();
+        attach(&mut rig, 1, Some("agent"));
+        initialize(&mut rig, 1, "2025-06-18", MCPL);
+        attach(&mut rig, 2, Some("other"));
+        assert_eq!(initialize(&mut rig, 2, "2025-06-18", MCPL), "");
+        assert_eq!(rig.take_dismissed(), [(2, SECOND_HOST)]);
+        attach(&mut rig, 3, Some("agent"));
+        assert_ne!(initialize(&mut rig, 3, "2025-06-18", MCPL), "");
+        assert_eq!(rig.take_dismissed(), [(1, REPLACED)]);
+        attach(&mut rig, 4, Some("other"));
+        assert_ne!(initialize(&mut rig, 4, "2025-06-18", "{}"), "");
+        assert!(rig.take_dismissed().is_empty());
+    }
+
+    #[test]
+    fn two_hosts_without_names_are_not_the_same_unless_the_operator_lets_one_replace_the_other() {
+        for replace_host in [false, true] {
+            let mut rig = Rig::with(Settings {
+                replace_host,
+                ..Settings::default()
+            });
+            for session in 1..=2 {
+                attach(&mut rig, session, None);
+                initialize(&mut rig, session, "2025-06-18", MCPL);
+            }
+            let wanted = if replace_host {
+                (1, REPLACED)
+            } else {
+                (2, SECOND_HOST)
+            };
+            assert_eq!(rig.take_dismissed(), [wanted]);
+        }
+    }
+
+    #[test]
+    fn p1_a_host_that_sends_no_policy_serves_after_the_timeout_and_that_is_reported() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.client(1, MCPL);
+        rig.wait(Duration::from_millis(14_999));
+        assert!(rig.traffic.hosts.serving().is_none());
+        rig.wait(Duration::from_millis(1));
+        assert!(
+            rig.decisions
+                .contains(&Decision::HostServes { unasked: true })
+        );
+    }
+
+    #[test]
+    fn a_session_that_goes_has_its_calls_cancelled_and_leaves_others_alone() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.client(1, "{}");
+        rig.client(2, "{}");
+        for session in [1, 2] {
+            rig.host(session, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+        }
+        let sent = rig.take_sent();
+        let first = field(&sent[sent.len() - 2], "id");
+        rig.event(1, HostEvent::Detached);
+        let cancel = rig.take_sent();
+        assert_eq!(field(&cancel[0], "params.requestId"), first);
+        assert_eq!(cancel.len(), 1);
+    }
+
+    #[test]
+    fn g13_a_request_that_is_no_world_message_is_answered_when_its_host_goes() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.take_sent();
+        rig.server(r#"{"jsonrpc":"2.0","id":"r","method":"inference/request","params":{}}"#);
+        rig.event(1, HostEvent::Detached);
+        let answer = &rig.take_sent()[0];
+        assert_eq!(
+            (field(answer, "id"), field(answer, "error.code")),
+            ("r".into(), code::BUSY.into())
+        );
+    }
+}

@@ -247,18 +247,18 @@ impl Traffic {
     pub(super) fn time_out(&mut self, id: u64, call: Call, at: Moment, out: &mut Outbox) {
         let cancel = format!(r#"{{"requestId":{id},"reason":"timed out"}}"#);
         let cancel = jsonrpc::notification(method::CANCELLED, Some(&cancel));
+        if let Some(epoch) = self.serving {
+            out.send(epoch, Class::Notification, cancel, None);
+        }
         match &call.asker {
             Asker::Host { session, id, .. } => {
                 let error = self.timed_out(at.now);
                 out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
                 self.end_call(*session, &call, Some("timeout".into()), at, out);
             }
-            Asker::Own(Own::Exchange) => return self.exchanged(Reply::Silence, at, out),
+            Asker::Own(Own::Exchange) => self.exchanged(Reply::Silence, at, out),
             Asker::Own(Own::List) => self.fail_page("a list in time", at, out),
             Asker::Own(Own::Setting) => {}
-        }
-        if let Some(epoch) = self.serving {
-            out.send(epoch, Class::Notification, cancel, None);
         }
     }
 
@@ -315,3 +315,285 @@ impl Traffic {
 }
 
 const NOT_INITIALIZED: (i64, &str) = (code::INVALID_REQUEST, "`initialize` comes first");
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Away;
+    use super::super::rig::{CHAT, PLAIN, Rig, field};
+    use super::*;
+    use crate::engine::decision::State;
+    use crate::engine::input::HostEvent;
+    use crate::engine::settings::{Bounds, Settings};
+
+    fn call(id: u64, params: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)
+    }
+
+    fn plain() -> Rig {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        rig.client(1, "{}");
+        rig
+    }
+
+    fn errors(rig: &Rig) -> Vec<Option<String>> {
+        let called = |decision: &Decision| {
+            let Decision::Called { error, .. } = decision else {
+                return None;
+            };
+            Some(error.clone())
+        };
+        rig.decisions.iter().filter_map(called).collect()
+    }
+
+    #[test]
+    fn a2_all_but_the_id_is_forwarded_byte_for_byte() {
+        let mut rig = plain();
+        let odd = r#" {"method":"tools\/call", "x":[1.0,1e400],"params":{"a":1.50,"_meta":{"k":"progressToken"}},"id":"q","jsonrpc":"2.0"}"#;
+        rig.host(1, odd);
+        assert_eq!(rig.take_sent(), [odd.replace("\"q\"", "1")]);
+        let answer = r#"{"result" : {"a":1.50,"a":2}, "jsonrpc":"2.0","id":1 , "x":null}"#;
+        rig.server(answer);
+        assert_eq!(
+            rig.take_answers(1),
+            [answer.replace("\"id\":1 ", "\"id\":\"q\" ")]
+        );
+        assert_eq!(errors(&rig), [None]);
+    }
+
+    #[test]
+    fn a2_progress_comes_back_under_the_token_that_the_host_chose_and_restarts_the_deadline() {
+        let mut rig = plain();
+        rig.host(1, &call(5, r#"{"_meta":{"progressToken":"p","k":1}}"#));
+        let sent = rig.take_sent();
+        assert_eq!(field(&sent[0], "params._meta.progressToken"), 1);
+        rig.wait(Duration::from_secs(599));
+        rig.server(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":0.5}}"#);
+        let wanted = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":0.5}}"#;
+        assert_eq!(rig.take_answers(1), [wanted]);
+        rig.wait(Duration::from_secs(599));
+        assert!(rig.take_answers(1).is_empty());
+        rig.wait(Duration::from_secs(1));
+        assert_eq!(
+            field(&rig.take_answers(1)[0], "error.code"),
+            code::TIMED_OUT
+        );
+    }
+
+    #[test]
+    fn a4_a_call_while_the_server_is_away_is_refused_at_once_and_says_when_to_try_again() {
+        let mut rig = Rig::with(Settings {
+            server: "chat".into(),
+            ..Settings::default()
+        });
+        rig.client(1, "{}");
+        rig.away(Away {
+            state: State::Waiting,
+            attempt: 3,
+            retry_at: Some(rig.now + Duration::from_secs(20)),
+            reason: None,
+        });
+        rig.wait(Duration::from_secs(5));
+        rig.host(1, &call(1, "{}"));
+        let answer = &rig.take_answers(1)[0];
+        assert_eq!(field(answer, "error.code"), code::NOT_SENT);
+        let data =
+            r#"{"server":"chat","state":"waiting","sent":false,"attempt":3,"retryAfterMs":15000}"#;
+        let data: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(field(answer, "error.data"), data);
+        assert!(
+            field(answer, "error.message")
+                .as_str()
+                .unwrap()
+                .ends_with("try again later")
+        );
+        assert_eq!(errors(&rig), [Some("not_sent".into())]);
+    }
+
+    #[test]
+    fn a4_a_server_that_will_not_come_back_by_itself_says_so() {
+        for (state, word) in [
+            (State::Auth, "credential"),
+            (State::Halted, "halted"),
+            (State::Refused, "refused"),
+            (State::Disabled, "disabled"),
+            (State::Ended, "ended"),
+        ] {
+            let mut rig = Rig::new();
+            rig.client(1, "{}");
+            rig.away(Away {
+                state,
+                retry_at: Some(rig.now + Duration::from_secs(1)),
+                ..Away::default()
+            });
+            rig.host(1, &call(1, "{}"));
+            let answer = &rig.take_answers(1)[0];
+            let text = field(answer, "error.message").to_string();
+            assert!(text.contains(word) && !text.contains("try again"), "{text}");
+            assert_eq!(
+                field(answer, "error.data.retryAfterMs"),
+                serde_json::Value::Null
+            );
+        }
+    }
+
+    #[test]
+    fn a4_a_call_in_flight_at_a_boundary_is_lost_and_its_late_answer_reaches_nobody() {
+        let mut rig = plain();
+        rig.host(1, &call(1, "{}"));
+        rig.take_sent();
+        rig.lose();
+        let answer = &rig.take_answers(1)[0];
+        assert_eq!(field(answer, "error.code"), code::LOST);
+        assert_eq!(field(answer, "error.data.sent"), true);
+        rig.late(1, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        rig.adopt(PLAIN);
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!((rig.dropped("late"), rig.dropped("unmatched")), (1, 1));
+    }
+
+    #[test]
+    fn a4_a_call_that_found_no_room_was_not_sent() {
+        let mut rig = plain();
+        rig.host(1, &call(1, "{}"));
+        rig.run(|traffic, at, out| traffic.unsent(Epoch(1), Some(1), at, out));
+        assert_eq!(field(&rig.take_answers(1)[0], "error.code"), code::NOT_SENT);
+        rig.run(|traffic, at, out| traffic.unsent(Epoch(1), None, at, out));
+        assert_eq!(rig.dropped("unsent"), 1);
+        let mut rig = Rig::with(Settings {
+            bounds: Bounds {
+                in_flight: 0,
+                ..Bounds::default()
+            },
+            ..Settings::default()
+        });
+        rig.adopt(PLAIN);
+        rig.client(1, "{}");
+        rig.host(1, &call(1, "{}"));
+        assert_eq!(field(&rig.take_answers(1)[0], "error.code"), code::NOT_SENT);
+    }
+
+    #[test]
+    fn a5_on_a_timeout_the_server_is_told_and_a_late_answer_with_state_is_an_orphan() {
+        let mut rig = plain();
+        for id in 1..=2 {
+            rig.host(1, &call(id, "{}"));
+        }
+        rig.take_sent();
+        rig.wait(Duration::from_secs(600));
+        let cancels = rig.take_sent();
+        assert_eq!(field(&cancels[0], "method"), "notifications/cancelled");
+        assert_eq!(field(&cancels[0], "params.requestId"), 1);
+        assert_eq!(rig.take_answers(1).len(), 2);
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"result":{"checkpoint":"c"}}"#);
+        rig.server(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!(rig.dropped("late_answer"), 2);
+        let orphans = rig
+            .decisions
+            .iter()
+            .filter(|decision| decision.kind() == "orphaned");
+        assert_eq!(orphans.count(), 1);
+    }
+
+    #[test]
+    fn a5_no_limit_is_no_deadline() {
+        let mut rig = Rig::with(Settings {
+            call_timeout: Duration::ZERO,
+            ..Settings::default()
+        });
+        rig.adopt(PLAIN);
+        rig.client(1, "{}");
+        rig.host(1, &call(1, "{}"));
+        rig.wait(Duration::from_secs(86_400));
+        assert!(rig.take_answers(1).is_empty());
+    }
+
+    #[test]
+    fn a7_a_hosts_cancel_reaches_the_server_under_our_id_and_no_other_call() {
+        let mut rig = plain();
+        rig.client(2, "{}");
+        rig.host(2, &call(7, "{}"));
+        rig.host(1, &call(7, "{}"));
+        rig.take_sent();
+        let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"r"}}"#;
+        rig.host(1, cancel);
+        assert_eq!(rig.take_sent(), [cancel.replace('7', "2")]);
+        rig.host(1, cancel);
+        assert_eq!(rig.dropped("unmatched"), 1);
+        rig.server(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!(rig.dropped("late_answer"), 1);
+    }
+
+    #[test]
+    fn a7_chunks_of_a_host_go_to_the_request_of_the_serving_epoch_alone() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(r#"{"jsonrpc":"2.0","id":"inf","method":"inference/request","params":{}}"#);
+        let id = field(&rig.take_answers(1)[0], "id");
+        rig.take_sent();
+        let chunk = format!(
+            r#"{{"jsonrpc":"2.0","method":"inference/chunk","params":{{"requestId":{id},"text":"a"}}}}"#
+        );
+        rig.host(1, &chunk);
+        assert_eq!(field(&rig.take_sent()[0], "params.requestId"), "inf");
+        rig.lose();
+        rig.settled();
+        rig.take_sent();
+        rig.host(1, &chunk);
+        assert!(rig.take_sent().is_empty());
+        assert_eq!(rig.dropped("unmatched"), 1);
+    }
+
+    #[test]
+    fn g15_a_hosts_notification_while_the_server_is_away_is_dropped() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        let typing = r#"{"jsonrpc":"2.0","method":"channels/typing","params":{"channelId":"c"}}"#;
+        rig.host(1, typing);
+        assert_eq!(rig.dropped("server_away"), 1);
+        rig.adopt(CHAT);
+        rig.take_sent();
+        rig.host(1, typing);
+        assert_eq!(rig.take_sent(), [typing]);
+    }
+
+    #[test]
+    fn before_initialize_only_a_ping_is_answered() {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        rig.event(1, HostEvent::Attached { name: None });
+        rig.host(1, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+        rig.host(1, &call(2, "{}"));
+        let answers = rig.take_answers(1);
+        assert_eq!(field(&answers[0], "result"), serde_json::json!({}));
+        assert_eq!(field(&answers[1], "error.code"), code::INVALID_REQUEST);
+        assert!(rig.take_sent().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_message_is_answered_where_it_can_be_a_request() {
+        use crate::wire::jsonrpc::Unreadable;
+        let mut rig = plain();
+        rig.event(1, HostEvent::Unreadable(Unreadable::Batch));
+        assert_eq!(
+            field(&rig.take_answers(1)[0], "error.code"),
+            code::INVALID_REQUEST
+        );
+        for (what, answers) in [
+            (Unreadable::Batch, 1),
+            (Unreadable::TooDeep, 1),
+            (Unreadable::NotJson, 0),
+            (Unreadable::TooLong { limit: 1, id: None }, 0),
+        ] {
+            rig.run(|traffic, at, out| traffic.unreadable(Epoch(1), &what, at, out));
+            assert_eq!(rig.take_sent().len(), answers, "{what:?}");
+        }
+        assert_eq!(rig.dropped("unreadable"), 4);
+    }
+}

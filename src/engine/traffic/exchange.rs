@@ -83,7 +83,9 @@ impl Traffic {
         };
         out.decide(Some(epoch), decision);
         if settled.ends {
+            // Its planes stay closed: what waits is for the next connection.
             self.request = Some(Request::End);
+            return;
         }
         self.exchange(at, out);
         self.answer_updates(at, out);
@@ -224,3 +226,276 @@ const INVALID_UPDATE: (i64, &str) = (
     jsonrpc::code::INVALID_PARAMS,
     "`featureSets/update` takes lists of names",
 );
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::rig::{CHAT, Rig, field};
+    use super::*;
+    use crate::engine::settings::{Mask, Settings};
+
+    const MCPL: &str = r#"{"experimental":{"mcpl":{}}}"#;
+
+    fn granted(rig: &Rig) -> Vec<&'static str> {
+        rig.traffic.policy.granted().paths().collect()
+    }
+
+    fn settled(rig: &Rig) -> Vec<Exchange> {
+        let outcome = |decision: &Decision| {
+            let Decision::Settled { outcome, .. } = decision else {
+                return None;
+            };
+            Some(*outcome)
+        };
+        rig.decisions.iter().filter_map(outcome).collect()
+    }
+
+    fn update(rig: &mut Rig, id: u64, paths: &str) {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"featureSets/update","params":{{"effectiveCapabilities":{paths}}}}}"#
+        );
+        rig.host(1, &line);
+    }
+
+    #[test]
+    fn p1_the_exchange_starts_at_adoption_without_a_host_and_is_a_request() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        let sent = rig.take_sent();
+        assert_eq!(field(&sent[0], "method"), "featureSets/update");
+        assert_eq!(field(&sent[0], "id"), 1);
+        assert_eq!(
+            field(&sent[0], "params.effectiveCapabilities.0"),
+            "channels.acknowledge"
+        );
+        assert!(granted(&rig).is_empty() && !rig.traffic.is_settled());
+    }
+
+    #[test]
+    fn p4_only_an_accepting_receipt_grants() {
+        for (receipt, outcome, grants, ends) in [
+            (r#"{"accepted":true}"#, Exchange::Granted, true, false),
+            (
+                r#"{"accepted":true,"mode":"degraded"}"#,
+                Exchange::Degraded,
+                true,
+                false,
+            ),
+            (
+                r#"{"accepted":false,"fallback":"mcp-only"}"#,
+                Exchange::Refused,
+                false,
+                false,
+            ),
+            (r#"{"accepted":false}"#, Exchange::Refused, false, false),
+            (
+                r#"{"accepted":false,"fallback":"close"}"#,
+                Exchange::Refused,
+                false,
+                true,
+            ),
+            ("{}", Exchange::Error, false, false),
+            ("null", Exchange::Error, false, false),
+            (r#"{"accepted":"true"}"#, Exchange::Error, false, false),
+            (r#"{"accepted":1}"#, Exchange::Error, false, false),
+        ] {
+            let mut rig = Rig::new();
+            rig.adopt(CHAT);
+            rig.receipt(receipt);
+            assert_eq!(settled(&rig), [outcome], "{receipt}");
+            assert_eq!(!granted(&rig).is_empty(), grants, "{receipt}");
+            assert_eq!(rig.traffic.take_request(), ends.then_some(Request::End));
+            assert!(rig.traffic.is_settled());
+        }
+    }
+
+    #[test]
+    fn p4_the_planes_of_a_connection_that_its_server_ends_stay_closed() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.adopt(CHAT);
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"method":"push/event"}"#);
+        rig.receipt(r#"{"accepted":false,"fallback":"close"}"#);
+        assert!(rig.take_sent().is_empty());
+        rig.lose();
+        assert_eq!(rig.traffic.waiting.kept(), 1);
+    }
+
+    #[test]
+    fn p5_a_receipt_after_the_close_grants_nothing_and_the_close_is_blamed() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.take_sent();
+        rig.lose();
+        rig.late(1, r#"{"jsonrpc":"2.0","id":1,"result":{"accepted":true}}"#);
+        assert_eq!(settled(&rig), [Exchange::Closed]);
+        rig.adopt(CHAT);
+        rig.take_sent();
+        rig.server_of(1, r#"{"jsonrpc":"2.0","id":1,"result":{"accepted":true}}"#);
+        assert!(granted(&rig).is_empty() && !rig.traffic.is_settled());
+    }
+
+    #[test]
+    fn p7_a_server_that_does_not_answer_is_used_without_mcpl() {
+        for (lenient, grants) in [(false, false), (true, true)] {
+            let settings = Settings {
+                grant_without_receipt: lenient,
+                ..Settings::default()
+            };
+            let mut rig = Rig::with(settings.clone());
+            rig.adopt(CHAT);
+            rig.wait(Duration::from_secs(15));
+            assert_eq!(settled(&rig), [Exchange::Timeout]);
+            assert_eq!(!granted(&rig).is_empty(), grants);
+            let mut rig = Rig::with(settings);
+            rig.adopt(CHAT);
+            rig.server(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"m"}}"#);
+            assert_eq!(settled(&rig), [Exchange::Error]);
+            assert_eq!(!granted(&rig).is_empty(), grants);
+        }
+    }
+
+    #[test]
+    fn p3_a_reduction_takes_effect_first_and_an_expansion_at_the_receipt() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.client(1, MCPL);
+        rig.take_sent();
+        update(&mut rig, 1, r#"["pushEvents"]"#);
+        assert_eq!(granted(&rig), ["pushEvents"]);
+        assert!(rig.take_answers(1).is_empty());
+        rig.receipt(r#"{"accepted":true,"notes":"n"}"#);
+        assert_eq!(field(&rig.take_answers(1)[0], "result.notes"), "n");
+        update(&mut rig, 2, r#"["pushEvents","tools"]"#);
+        assert_eq!(granted(&rig), ["pushEvents"]);
+        rig.accept();
+        assert_eq!(granted(&rig), ["pushEvents", "tools"]);
+    }
+
+    #[test]
+    fn p3_an_expansion_that_is_not_answered_does_not_take_effect() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.client(1, MCPL);
+        update(&mut rig, 1, r#"["pushEvents"]"#);
+        rig.accept();
+        rig.take_sent();
+        update(&mut rig, 2, r#"["pushEvents","tools"]"#);
+        rig.wait(Duration::from_secs(15));
+        assert_eq!(granted(&rig), ["pushEvents"]);
+    }
+
+    #[test]
+    fn p1_an_update_that_changes_nothing_is_answered_from_the_last_receipt() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.receipt(r#"{"accepted":true,"notes":"first"}"#);
+        rig.client(1, MCPL);
+        rig.take_sent();
+        update(&mut rig, 1, r#"["*","*.*"]"#);
+        assert_eq!(field(&rig.take_answers(1)[0], "result.notes"), "first");
+        assert!(rig.take_sent().is_empty());
+        let serves = Decision::HostServes { unasked: false };
+        assert!(rig.decisions.contains(&serves));
+    }
+
+    #[test]
+    fn p6_exchanges_never_overlap_and_the_last_wins() {
+        let mut rig = Rig::new();
+        rig.client(1, MCPL);
+        rig.adopt(CHAT);
+        let sent = rig.take_sent();
+        update(&mut rig, 1, r#"["pushEvents"]"#);
+        update(&mut rig, 2, r#"["tools"]"#);
+        assert!(rig.take_sent().is_empty());
+        let id = field(&sent[0], "id");
+        rig.server(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"accepted":true}}}}"#
+        ));
+        // What was reduced meanwhile is not granted by the receipt for more.
+        assert_eq!(granted(&rig), ["tools"]);
+        let sent = rig.take_sent();
+        let updates: Vec<_> = sent
+            .iter()
+            .filter(|line| line.contains("featureSets"))
+            .collect();
+        assert_eq!(updates.len(), 1);
+        assert_eq!(
+            field(updates[0], "params.effectiveCapabilities"),
+            serde_json::json!(["tools"])
+        );
+        assert!(
+            rig.take_answers(1)
+                .iter()
+                .all(|line| !line.contains("accepted"))
+        );
+    }
+
+    #[test]
+    fn p1_the_narrowing_stays_when_the_host_goes_and_holds_in_the_next_epoch() {
+        let mut rig = Rig::new();
+        rig.client(1, MCPL);
+        update(&mut rig, 1, r#"["tools"]"#);
+        assert_eq!(field(&rig.take_answers(1)[0], "result.accepted"), true);
+        rig.event(1, crate::engine::input::HostEvent::Detached);
+        rig.adopt(CHAT);
+        let sent = rig.take_sent();
+        assert_eq!(
+            field(&sent[0], "params.effectiveCapabilities"),
+            serde_json::json!(["tools"])
+        );
+        let mut traffic = Traffic::default();
+        traffic.resume(true, Some(r#"{"effectiveCapabilities":["tools"]}"#.into()));
+        assert!(traffic.narrowing.is_some() && traffic.gate.is_held(Hold::Pause));
+    }
+
+    #[test]
+    fn p3_a_mask_that_changes_is_negotiated_on_the_connection_that_serves() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.take_sent();
+        let settings = Settings {
+            mask: Mask {
+                disabled_capabilities: vec!["channels".into()],
+                ..Mask::default()
+            },
+            ..Settings::default()
+        };
+        rig.run(|traffic, at, out| traffic.configure(settings.into(), at, out));
+        assert!(!granted(&rig).contains(&"channels.register"));
+        assert_eq!(field(&rig.take_sent()[0], "method"), "featureSets/update");
+    }
+
+    #[test]
+    fn g11_a_kept_message_passes_once_a_host_lets_its_capability_in() {
+        let mut rig = Rig::new();
+        rig.client(1, MCPL);
+        update(&mut rig, 1, r#"["tools"]"#);
+        rig.adopt(CHAT);
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"method":"push/event"}"#);
+        rig.take_sent();
+        rig.lose();
+        rig.settled();
+        rig.take_answers(1);
+        update(&mut rig, 2, r#"["tools","pushEvents"]"#);
+        assert!(rig.take_answers(1).is_empty());
+        rig.accept();
+        let lines = rig.take_answers(1);
+        assert!(
+            lines
+                .iter()
+                .any(|line| field(line, "method") == "push/event")
+        );
+    }
+
+    #[test]
+    fn a_connection_that_negotiates_refuses_no_call() {
+        let mut rig = Rig::new();
+        rig.client(2, "{}");
+        rig.adopt(CHAT);
+        rig.take_sent();
+        rig.host(2, r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#);
+        assert_eq!(field(&rig.take_sent()[0], "method"), "tools/call");
+    }
+}

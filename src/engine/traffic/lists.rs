@@ -108,7 +108,7 @@ impl Traffic {
     /// Tells every session that a list changed.
     fn tell_change(&self, name: &str, out: &mut Outbox) {
         let frame = jsonrpc::notification(name, None);
-        for (session, _) in self.hosts.answered() {
+        for (session, _) in self.hosts.initialized_ones() {
             out.answer(session, frame.clone());
         }
     }
@@ -177,5 +177,160 @@ impl Traffic {
             None if message.result().is_some() => jsonrpc::response(id, r#"{"tools":[]}"#),
             None => message.with_id(id),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::rig::{CHAT, PLAIN, Rig, field};
+    use super::*;
+    use crate::engine::settings::{Mask, Settings};
+
+    const TOOLS: &str = r#"{"capabilities":{"tools":{"listChanged":true}}}"#;
+    const LIST: &str = r#"{"jsonrpc":"2.0","id":"l","method":"tools/list"}"#;
+
+    fn masked() -> Rig {
+        Rig::with(Settings {
+            mask: Mask {
+                disabled_tools: vec!["rm*".into()],
+                ..Mask::default()
+            },
+            ..Settings::default()
+        })
+    }
+
+    /// The server answers the last request for its tools.
+    fn answer(rig: &mut Rig, tools: &str) {
+        let sent = rig.take_sent();
+        let request = sent
+            .iter()
+            .rev()
+            .find(|line| line.contains("tools/list"))
+            .unwrap();
+        let id = field(request, "id");
+        rig.server(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":{tools}}}}}"#
+        ));
+    }
+
+    #[test]
+    fn a_host_gets_the_lists_as_they_last_were_while_the_server_is_away() {
+        let mut rig = Rig::new();
+        rig.client(1, "{}");
+        rig.host(1, LIST);
+        assert_eq!(
+            rig.take_answers(1),
+            [r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[]}}"#]
+        );
+        rig.adopt(TOOLS);
+        answer(&mut rig, r#"[{"name":"a"}]"#);
+        let told = rig.take_answers(1);
+        assert_eq!(
+            field(&told[0], "method"),
+            "notifications/tools/list_changed"
+        );
+        rig.lose();
+        rig.host(1, LIST);
+        let wanted = r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[{"name":"a"}]}}"#;
+        assert_eq!(rig.take_answers(1), [wanted]);
+    }
+
+    #[test]
+    fn a6_hosts_are_told_after_a_reconnect_only_what_changed() {
+        let mut rig = Rig::new();
+        rig.client(1, "{}");
+        for (tools, told) in [("[1]", 1), ("[1]", 0), ("[2]", 1)] {
+            rig.adopt(TOOLS);
+            answer(&mut rig, tools);
+            assert_eq!(rig.take_answers(1).len(), told, "{tools}");
+            rig.lose();
+        }
+        rig.adopt(PLAIN);
+        assert_eq!(rig.take_answers(1).len(), 1);
+    }
+
+    #[test]
+    fn a_servers_own_change_is_forwarded_and_read_again_and_told_once() {
+        let mut rig = Rig::new();
+        rig.client(1, "{}");
+        rig.adopt(TOOLS);
+        answer(&mut rig, "[]");
+        rig.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+        assert_eq!(rig.take_answers(1).len(), 1);
+        answer(&mut rig, r#"[{"name":"b"}]"#);
+        assert!(rig.take_answers(1).is_empty());
+    }
+
+    #[test]
+    fn g3_world_messages_wait_while_an_mcpl_servers_tools_are_read_again() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.adopt(CHAT);
+        rig.accept();
+        answer(&mut rig, "[]");
+        rig.take_answers(1);
+        rig.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"method":"push/event"}"#);
+        assert_eq!(rig.take_answers(1).len(), 1);
+        answer(&mut rig, "[]");
+        assert_eq!(field(&rig.take_answers(1)[0], "method"), "push/event");
+        rig.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+        rig.server(r#"{"jsonrpc":"2.0","id":2,"method":"push/event"}"#);
+        rig.wait(Duration::from_secs(60));
+        assert!(
+            rig.take_answers(1)
+                .iter()
+                .any(|line| line.contains("push/event"))
+        );
+    }
+
+    #[test]
+    fn a_hidden_tool_is_in_no_list_and_cannot_be_called() {
+        let mut rig = masked();
+        rig.client(1, "{}");
+        rig.adopt(TOOLS);
+        answer(&mut rig, r#"[{"name":"rm"},{"name":"a"}]"#);
+        rig.take_answers(1);
+        rig.host(1, LIST);
+        let id = field(&rig.take_sent()[0], "id");
+        rig.server(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":[{{"name":"rm"}},{{"name":"a","n":1.0}}],"nextCursor":"c"}}}}"#
+        ));
+        let wanted = r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[{"name":"a","n":1.0}],"nextCursor":"c"}}"#;
+        assert_eq!(rig.take_answers(1), [wanted]);
+        rig.host(
+            1,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"rm"}}"#,
+        );
+        assert_eq!(
+            field(&rig.take_answers(1)[0], "error.code"),
+            code::INVALID_PARAMS
+        );
+        rig.host(
+            1,
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#,
+        );
+        assert_eq!(rig.take_sent().len(), 1);
+        rig.lose();
+        rig.take_answers(1);
+        rig.host(1, LIST);
+        let wanted = r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[{"name":"a"}]}}"#;
+        assert_eq!(rig.take_answers(1), [wanted]);
+    }
+
+    #[test]
+    fn a_list_that_the_server_does_not_have_is_empty() {
+        let mut rig = Rig::new();
+        rig.adopt(TOOLS);
+        rig.client(1, "{}");
+        rig.take_sent();
+        rig.host(1, r#"{"jsonrpc":"2.0","id":1,"method":"prompts/list"}"#);
+        assert_eq!(
+            field(&rig.take_answers(1)[0], "result.prompts"),
+            serde_json::json!([])
+        );
+        assert!(rig.take_sent().is_empty());
     }
 }

@@ -1,4 +1,5 @@
 //! A traffic under test, with one server and its hosts played by the test. Test code only.
+#![allow(clippy::disallowed_methods, reason = "a test has to begin some time")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -206,11 +207,13 @@ impl Rig {
 
     /// How many messages were dropped for that reason, by its label.
     pub(super) fn dropped(&self, label: &str) -> u64 {
-        let counts = self.decisions.iter().map(|decision| match decision {
-            Decision::Dropped { reason, count, .. } if reason.label() == label => *count,
-            _ => 0,
-        });
-        counts.sum()
+        let count = |decision: &Decision| {
+            let Decision::Dropped { reason, count, .. } = decision else {
+                return 0;
+            };
+            if reason.label() == label { *count } else { 0 }
+        };
+        self.decisions.iter().map(count).sum()
     }
 }
 

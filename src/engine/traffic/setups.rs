@@ -140,3 +140,114 @@ fn string_param(message: &Message, key: &str) -> Option<String> {
 
 const UNKNOWN_LEVEL: (i64, &str) = (code::INVALID_PARAMS, "unknown log level");
 const TOO_MANY: (i64, &str) = (code::BUSY, "too many subscriptions");
+
+#[cfg(test)]
+mod tests {
+    use super::super::rig::{Rig, field};
+    use super::*;
+    use crate::engine::input::HostEvent;
+
+    const SERVER: &str = r#"{"capabilities":{"logging":{},"resources":{"subscribe":true}}}"#;
+
+    fn ask(rig: &mut Rig, session: u64, name: &str, key: &str, value: &str) {
+        let line = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{name}","params":{{"{key}":"{value}"}}}}"#
+        );
+        rig.host(session, &line);
+    }
+
+    fn told(rig: &mut Rig) -> Vec<String> {
+        let sent = rig
+            .take_sent()
+            .into_iter()
+            .filter(|line| !line.contains("/list\""));
+        sent.map(|line| {
+            let value = ["level", "uri"].map(|key| field(&line, &format!("params.{key}")));
+            let value = value.iter().find_map(|value| value.as_str());
+            format!(
+                "{} {}",
+                field(&line, "method").as_str().unwrap(),
+                value.unwrap_or("?")
+            )
+        })
+        .collect()
+    }
+
+    fn two_clients() -> Rig {
+        let mut rig = Rig::new();
+        rig.adopt(SERVER);
+        rig.client(1, "{}");
+        rig.client(2, "{}");
+        rig.take_sent();
+        rig
+    }
+
+    #[test]
+    fn g15_the_most_verbose_level_is_told_and_only_where_it_changes() {
+        let mut rig = two_clients();
+        ask(&mut rig, 1, "logging/setLevel", "level", "error");
+        ask(&mut rig, 2, "logging/setLevel", "level", "info");
+        ask(&mut rig, 1, "logging/setLevel", "level", "warning");
+        assert_eq!(
+            told(&mut rig),
+            ["logging/setLevel error", "logging/setLevel info"]
+        );
+        assert_eq!(rig.take_answers(1).len(), 2);
+        rig.event(2, HostEvent::Detached);
+        assert_eq!(told(&mut rig), ["logging/setLevel warning"]);
+        ask(&mut rig, 1, "logging/setLevel", "level", "loud");
+        assert_eq!(
+            field(&rig.take_answers(1)[0], "error.code"),
+            code::INVALID_PARAMS
+        );
+    }
+
+    #[test]
+    fn g15_a_resource_is_subscribed_once_and_until_its_last_subscriber_goes() {
+        let mut rig = two_clients();
+        for session in [1, 2] {
+            ask(&mut rig, session, "resources/subscribe", "uri", "a");
+        }
+        assert_eq!(told(&mut rig), ["resources/subscribe a"]);
+        assert_eq!(rig.take_answers(2).len(), 1);
+        ask(&mut rig, 1, "resources/unsubscribe", "uri", "a");
+        assert!(told(&mut rig).is_empty());
+        rig.event(2, HostEvent::Detached);
+        assert_eq!(told(&mut rig), ["resources/unsubscribe a"]);
+    }
+
+    #[test]
+    fn g15_what_hosts_set_up_is_set_up_again_on_the_next_transport() {
+        let mut rig = two_clients();
+        ask(&mut rig, 1, "logging/setLevel", "level", "error");
+        ask(&mut rig, 1, "resources/subscribe", "uri", "a");
+        rig.take_sent();
+        rig.lose();
+        ask(&mut rig, 2, "resources/subscribe", "uri", "b");
+        assert_eq!(
+            field(rig.take_answers(2).last().unwrap(), "result"),
+            serde_json::json!({})
+        );
+        rig.adopt(SERVER);
+        let wanted = [
+            "logging/setLevel error",
+            "resources/subscribe a",
+            "resources/subscribe b",
+        ];
+        assert_eq!(told(&mut rig), wanted);
+    }
+
+    #[test]
+    fn a_subscription_that_the_server_refuses_can_be_asked_for_again() {
+        let mut rig = two_clients();
+        for _ in 0..2 {
+            ask(&mut rig, 1, "resources/subscribe", "uri", "a");
+            let sent = rig.take_sent();
+            let id = field(&sent[0], "id");
+            rig.server(&format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32002,"message":"m"}}}}"#
+            ));
+            assert_eq!(field(&rig.take_answers(1)[0], "error.code"), -32002);
+        }
+    }
+}

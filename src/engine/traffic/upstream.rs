@@ -351,6 +351,10 @@ impl Traffic {
         if let Some(item) = self.waiting.get(seq) {
             self.admitted.recall(&item.message);
         }
+        if self.closed_for_good {
+            let item = self.waiting.take(seq);
+            return self.drop_items(DropReason::ClosedForGood, item.as_slice(), out);
+        }
         let full = self
             .waiting
             .recall(seq, self.serving, &self.settings.bounds);
@@ -520,7 +524,7 @@ impl Traffic {
     }
 
     fn tell_all(&mut self, message: &Message, out: &mut Outbox) {
-        let all: Vec<SessionId> = self.hosts.answered().map(|(id, _)| id).collect();
+        let all: Vec<SessionId> = self.hosts.initialized_ones().map(|(id, _)| id).collect();
         self.tell(message, &all, out);
     }
 
@@ -529,7 +533,7 @@ impl Traffic {
         let level = level.and_then(|span| host::severity(message.text(&span).trim_matches('"')));
         let wants = self
             .hosts
-            .answered()
+            .initialized_ones()
             .filter(|(_, session)| session.wants_log(level));
         let sessions: Vec<SessionId> = wants.map(|(id, _)| id).collect();
         self.tell(message, &sessions, out);
