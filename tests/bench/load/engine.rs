@@ -17,7 +17,7 @@ const CALLS: u32 = 1_000_000;
 const SESSION: SessionId = SessionId(1);
 
 /// Calls of a host and their answers: two inputs each, parsed beforehand.
-pub fn inputs_per_second() -> Vec<Line> {
+pub(crate) fn inputs_per_second() -> Vec<Line> {
     let mut world = World::open();
     let call = message(
         r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"text":"hello"}}}"#,

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A child process that is killed when it goes out of scope.
-pub struct Process(pub Child);
+pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -18,17 +18,17 @@ impl Drop for Process {
 }
 
 /// A gateway on free ports.
-pub struct Gateway {
-    pub process: Process,
-    pub listen: String,
-    pub admin: String,
+pub(crate) struct Gateway {
+    pub(crate) process: Process,
+    pub(crate) listen: String,
+    pub(crate) admin: String,
     dir: tempfile::TempDir,
 }
 
 impl Gateway {
     /// Starts the gateway with these `mcpServers`, as YAML, and waits until each has been tried. `pinned` puts it on
     /// core 0.
-    pub fn start(servers: &str, pinned: bool) -> Self {
+    pub(crate) fn start(servers: &str, pinned: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (listen, admin) = (free_address(), free_address());
         let file = dir.path().join("tidegate.yaml");
@@ -52,17 +52,17 @@ impl Gateway {
     }
 
     /// Where a host finds a server.
-    pub fn url(&self, server: &str) -> String {
+    pub(crate) fn url(&self, server: &str) -> String {
         format!("ws://{}/mcpl/{server}", self.listen)
     }
 
     /// A folder that goes with it.
-    pub fn dir(&self) -> PathBuf {
+    pub(crate) fn dir(&self) -> PathBuf {
         self.dir.path().to_owned()
     }
 
     /// Waits until a path of the admin port answers 200.
-    pub fn wait(&self, path: &str) {
+    pub(crate) fn wait(&self, path: &str) {
         let start = Instant::now();
         while !get(&self.admin, path).starts_with("HTTP/1.1 200") {
             assert!(
@@ -74,7 +74,7 @@ impl Gateway {
     }
 
     /// The value of one gauge of one server.
-    pub fn gauge(&self, name: &str, server: &str) -> f64 {
+    pub(crate) fn gauge(&self, name: &str, server: &str) -> f64 {
         let text = get(&self.admin, "/metrics");
         let start = format!("{name}{{server=\"{server}\"}} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&start));
@@ -84,7 +84,7 @@ impl Gateway {
 }
 
 /// The answer to a GET, head and body; empty where nobody answers.
-pub fn get(address: &str, path: &str) -> String {
+pub(crate) fn get(address: &str, path: &str) -> String {
     let mut answer = String::new();
     if let Ok(mut stream) = TcpStream::connect(address) {
         let _ = write!(
@@ -97,14 +97,14 @@ pub fn get(address: &str, path: &str) -> String {
 }
 
 /// A peer of `peers.rs`, on core 0 where `pinned`.
-pub fn peer(args: &[&str], pinned: bool) -> Process {
+pub(crate) fn peer(args: &[&str], pinned: bool) -> Process {
     let program = std::env::current_exe().unwrap();
     let mut command = command(program.to_str().unwrap(), pinned);
     Process(command.args(args).spawn().unwrap())
 }
 
 /// The times that a client measured, in microseconds, sorted.
-pub fn client_times(url: &str, size: usize, count: usize) -> Vec<f64> {
+pub(crate) fn client_times(url: &str, size: usize, count: usize) -> Vec<f64> {
     let program = std::env::current_exe().unwrap();
     let mut command = command(program.to_str().unwrap(), true);
     command.args(["role:client", url, &size.to_string(), &count.to_string()]);
@@ -119,13 +119,13 @@ pub fn client_times(url: &str, size: usize, count: usize) -> Vec<f64> {
 }
 
 /// The value below which this share of sorted values lies.
-pub fn percentile(sorted: &[f64], share: f64) -> f64 {
+pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted[(last as f64 * share).round() as usize]
 }
 
 /// An address that was free a moment ago.
-pub fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -134,7 +134,7 @@ pub fn free_address() -> String {
 }
 
 /// The made-up server of the tests.
-pub fn faultd() -> String {
+pub(crate) fn faultd() -> String {
     let program = std::env::current_exe().unwrap();
     let folder = program.ancestors().nth(2).unwrap();
     let path = folder.join("examples/faultd");

@@ -9,7 +9,7 @@ use crate::peers::{ask, call, session};
 use crate::{Line, engine};
 
 /// The groups, by the name that selects them.
-pub const GROUPS: [(&str, fn() -> Vec<Line>); 8] = [
+pub(crate) const GROUPS: [(&str, fn() -> Vec<Line>); 8] = [
     ("engine inputs", engine::inputs_per_second),
     ("latency", latency),
     ("neighbours", stalled_neighbour),

@@ -11,12 +11,12 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// A WebSocket of either end.
-pub type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 const ROLES: [&str; 3] = ["role:echo", "role:relay", "role:client"];
 
 /// The role that the arguments ask for.
-pub fn role(args: &[String]) -> Option<(&str, &[String])> {
+pub(crate) fn role(args: &[String]) -> Option<(&str, &[String])> {
     let (first, rest) = args.split_first()?;
     ROLES
         .contains(&first.as_str())
@@ -24,7 +24,7 @@ pub fn role(args: &[String]) -> Option<(&str, &[String])> {
 }
 
 /// Plays a role until it is killed, or its calls are done.
-pub fn play(role: &str, args: &[String]) -> ExitCode {
+pub(crate) fn play(role: &str, args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -114,7 +114,7 @@ async fn relay(address: &str, target: &str) {
 }
 
 /// Connects, and waits for a server that is still starting.
-pub async fn connect(url: &str) -> Socket {
+pub(crate) async fn connect(url: &str) -> Socket {
     loop {
         match tokio_tungstenite::connect_async_with_config(url, None, true).await {
             Ok((socket, _)) => return socket,
@@ -124,7 +124,7 @@ pub async fn connect(url: &str) -> Socket {
 }
 
 /// Opens a session as a plain MCP client.
-pub async fn session(url: &str) -> Socket {
+pub(crate) async fn session(url: &str) -> Socket {
     let mut socket = connect(url).await;
     let initialize = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}});
@@ -138,7 +138,7 @@ pub async fn session(url: &str) -> Socket {
 }
 
 /// Sends one message and waits for the next response, passing notifications by.
-pub async fn ask(socket: &mut Socket, message: &str) -> String {
+pub(crate) async fn ask(socket: &mut Socket, message: &str) -> String {
     socket.send(Message::Text(message.into())).await.unwrap();
     loop {
         match socket.next().await.unwrap().unwrap() {
@@ -149,7 +149,7 @@ pub async fn ask(socket: &mut Socket, message: &str) -> String {
 }
 
 /// A call of the tool `echo` with about `size` bytes of text.
-pub fn call(id: usize, size: usize) -> String {
+pub(crate) fn call(id: usize, size: usize) -> String {
     let text = "x".repeat(size.saturating_sub(100));
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
         "params": {"name": "echo", "arguments": {"text": text}}})
@@ -157,7 +157,7 @@ pub fn call(id: usize, size: usize) -> String {
 }
 
 /// Times `count` calls of `size` bytes, one after the other, in microseconds; a tenth more come first to warm up.
-pub async fn client(url: &str, size: usize, count: usize) -> Vec<f64> {
+pub(crate) async fn client(url: &str, size: usize, count: usize) -> Vec<f64> {
     let mut socket = session(url).await;
     let mut times = Vec::with_capacity(count);
     for id in 1..=count + count / 10 {
