@@ -75,7 +75,7 @@ impl App {
         observer.reloaded(true);
         let gateway = Gateway::start(&config.servers, journal.clone(), observer.clone());
         let parts = Arc::new(Parts {
-            access: watch::Sender::new(access(&config, listen)),
+            access: watch::Sender::new(access(&config)),
             operators: watch::Sender::new(operator_settings(&config, admin)),
             config: Mutex::new(config),
             gateway,
@@ -161,7 +161,7 @@ impl Parts {
             tracing::warn!("a change of {setting} takes effect when the gateway is restarted");
         }
         self.gateway.apply(&new.servers, &difference).await;
-        self.access.send_replace(access(&new, new.listen));
+        self.access.send_replace(access(&new));
         self.operators
             .send_replace(operator_settings(&new, new.admin.listen));
         *current = diff::running(&current, new);
@@ -217,21 +217,16 @@ fn open_journal(config: &Config) -> Result<Journal, StartError> {
     Ok(Journal::open(dir)?)
 }
 
-fn access(config: &Config, listen: SocketAddr) -> Access {
+fn access(config: &Config) -> Access {
     let permits = config.hosts.iter().map(|host| Permit {
         name: host.name.clone(),
         token: host.token.clone(),
         servers: host.servers.clone(),
     });
-    let names = config
-        .allowed_hosts
-        .iter()
-        .cloned()
-        .chain([listen.ip().to_string()]);
     Access {
         permits: permits.collect(),
         origins: config.allowed_origins.clone(),
-        names: names.collect(),
+        names: config.allowed_hosts.clone(),
     }
 }
 

@@ -217,9 +217,10 @@ impl Task {
     }
 
     fn link_event(&mut self, epoch: Epoch, event: LinkEvent) {
-        let gone = match &event {
-            LinkEvent::Gone(reap) => Some(reap.clone()),
-            _ => None,
+        let gone = if let LinkEvent::Gone(reap) = &event {
+            Some(reap.clone())
+        } else {
+            None
         };
         self.tell(Input::Link { epoch, event });
         if let Some(reap) = gone {

@@ -1,6 +1,7 @@
 //! Connections from hosts. A face frames, authenticates and bounds; what a host's message means is the engine's.
 
 pub mod access;
+pub mod head;
 pub mod listener;
 pub mod websocket;
 

@@ -17,8 +17,8 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
-use super::access::{Access, Denial, token};
-use super::{Directory, Inbound, Outgoing, Refusal};
+use super::access::{Access, Denial};
+use super::{Directory, Inbound, Outgoing, Refusal, head};
 use crate::engine::input::HostEvent;
 use crate::engine::liveness::{Keepalive, Verdict};
 use crate::wire::jsonrpc::{Message, Unreadable};
@@ -94,7 +94,7 @@ struct Visit {
 
 impl Visit {
     fn admitted(&self, access: &Access) -> Result<Option<String>, Denial> {
-        let token = token(&self.headers, self.query.as_deref());
+        let token = head::bearer(&self.headers).or(self.query.as_deref());
         access
             .admit(&self.headers, token, &self.server)
             .map(|name| name.map(str::to_owned))
@@ -165,15 +165,16 @@ fn lines(frame: &Bytes) -> impl Iterator<Item = Bytes> {
 }
 
 async fn event(line: Bytes) -> HostEvent {
-    let parsed = match line.len() {
-        0..=INLINE_MAX => Message::parse(line),
-        0..=MESSAGE_MAX => tokio::task::spawn_blocking(|| Message::parse(line))
-            .await
-            .unwrap_or(Err(Unreadable::NotJson)),
-        _ => Err(Unreadable::TooLong {
+    let parsed = if line.len() <= INLINE_MAX {
+        Message::parse(line)
+    } else if line.len() <= MESSAGE_MAX {
+        let parsed = tokio::task::spawn_blocking(|| Message::parse(line)).await;
+        parsed.unwrap_or(Err(Unreadable::NotJson))
+    } else {
+        Err(Unreadable::TooLong {
             limit: MESSAGE_MAX,
             id: None,
-        }),
+        })
     };
     parsed.map_or_else(HostEvent::Unreadable, HostEvent::Received)
 }
