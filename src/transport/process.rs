@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -30,8 +30,6 @@ const BUSY_TRIES: u32 = 5;
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 /// Orphans that exited are waited for at most so often.
 const REAP_EVERY: Duration = Duration::from_secs(1);
-
-const TAKE_STATUS: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG);
 
 /// Our direct children that somebody waits for.
 static OWNED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -100,6 +98,8 @@ pub(super) struct Family {
     child: Box<dyn ChildWrapper>,
     launch: Launch,
     end: Option<End>,
+    /// What was found beside the child: it stays known when its parent is gone and it bears no mark.
+    known: Vec<Row>,
 }
 
 impl Drop for Family {
@@ -143,6 +143,7 @@ impl Family {
     /// Ends what is left of it, once its stdin is closed: a wait, SIGTERM to the group, SIGKILL to the group and to all
     /// descendants; at most 5 s. Where the child has exited by itself, its descendants get both signals.
     pub(super) async fn end(&mut self) -> Reap {
+        self.remember().await;
         let _ = timeout(STDIN_WAIT, self.exited()).await;
         for (signal, wait) in [(Signal::TERM, TERM_WAIT), (Signal::KILL, KILL_WAIT)] {
             if self.ends_with(signal, Instant::now() + wait).await {
@@ -162,6 +163,7 @@ impl Family {
     async fn ends_with(&mut self, signal: Signal, until: Instant) -> bool {
         let group_told = self.end.is_none();
         if group_told {
+            self.remember().await;
             self.signal_group(signal);
         }
         // While its leader lives, it is the leader who passes SIGTERM on to what left the group.
@@ -211,11 +213,20 @@ impl Family {
         }
     }
 
+    /// Notes who descends from the child while it lives.
+    async fn remember(&mut self) {
+        if self.end.is_none() {
+            self.others().await;
+        }
+    }
+
     /// What lives beside the child. Waits for those that are dead and came to us.
-    async fn others(&self) -> Vec<Other> {
-        let launch = self.launch.clone();
-        let found = tokio::task::spawn_blocking(move || living_others(&launch)).await;
-        found.unwrap_or_default()
+    async fn others(&mut self) -> Vec<Other> {
+        let (launch, known) = (self.launch.clone(), self.known.clone());
+        let search = tokio::task::spawn_blocking(move || launch_others(&launch, &known));
+        let (rows, living) = search.await.unwrap_or_default();
+        self.known = rows;
+        living
     }
 }
 
@@ -235,15 +246,17 @@ impl Other {
     }
 }
 
-fn living_others(launch: &Launch) -> Vec<Other> {
+/// All that belong to a launch beside its leader, and handles of those that live.
+fn launch_others(launch: &Launch, known: &[Row]) -> (Vec<Row>, Vec<Other>) {
     let us = std::process::id();
-    let known = owned().clone();
-    let found = launch.others(us, &known, &procfs::table());
-    let (dead, living): (Vec<_>, Vec<_>) = found.into_iter().partition(|row| row.dead);
-    for row in dead.iter().filter(|row| row.parent == us) {
+    let owned = owned().clone();
+    let found = launch.others(us, &owned, known, &procfs::table());
+    for row in found.iter().filter(|row| row.dead && row.parent == us) {
         wait_for(row.pid);
     }
-    living.into_iter().filter_map(Other::of).collect()
+    let living = found.iter().filter(|row| !row.dead).cloned();
+    let living = living.filter_map(Other::of).collect();
+    (found, living)
 }
 
 fn wait_for_any(others: &[Other]) {
@@ -253,10 +266,6 @@ fn wait_for_any(others: &[Other]) {
         .collect();
     let within = Timespec::try_from(SWEEP_EVERY).ok();
     let _ = poll(&mut handles, within.as_ref());
-    for other in others {
-        // An orphan of ours; where its parent still lives, that is who waits for it.
-        let _ = process::waitid(WaitId::PidFd(other.handle.as_fd()), TAKE_STATUS);
-    }
 }
 
 /// Starts a command as the leader of a session of its own, away from the async threads.
@@ -297,6 +306,7 @@ fn start(mut command: Command) -> io::Result<Family> {
         child,
         launch: Launch { leader, mark },
         end: None,
+        known: Vec::new(),
     })
 }
 

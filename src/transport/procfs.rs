@@ -20,6 +20,11 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// Pids come round again; with the start they do not.
+    fn identity(&self) -> (u32, u64) {
+        (self.pid, self.started)
+    }
+
     /// The row of one process, or `None` where there is none.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -69,12 +74,20 @@ pub(super) struct Launch {
 
 impl Launch {
     /// The processes of this launch beside its leader: the leader's descendants and, of the orphans that came to us,
-    /// those of its session, group or mark, with their descendants. `owned` are our direct children, which are
-    /// nobody's orphans.
-    pub(super) fn others(&self, us: u32, owned: &BTreeSet<u32>, table: &[Row]) -> Vec<Row> {
+    /// those of its session, group or mark and those that are `known`, with their descendants. `owned` are our direct
+    /// children, which are nobody's orphans.
+    pub(super) fn others(
+        &self,
+        us: u32,
+        owned: &BTreeSet<u32>,
+        known: &[Row],
+        table: &[Row],
+    ) -> Vec<Row> {
+        let known: BTreeSet<(u32, u64)> = known.iter().map(Row::identity).collect();
         let orphan =
             |row: &&Row| row.parent == us && row.pid != self.leader && !owned.contains(&row.pid);
-        let orphans = table.iter().filter(orphan).filter(|row| self.claims(row));
+        let orphans = table.iter().filter(orphan);
+        let orphans = orphans.filter(|row| known.contains(&row.identity()) || self.claims(row));
         let mut roots: Vec<&Row> = orphans.collect();
         let mut children: BTreeMap<u32, Vec<&Row>> = BTreeMap::new();
         for row in table {
@@ -106,6 +119,12 @@ impl Launch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Row {
+        fn started_at(self, started: u64) -> Self {
+            Self { started, ..self }
+        }
+    }
 
     fn row(pid: u32, parent: u32, session: u32) -> Row {
         Row {
@@ -141,7 +160,8 @@ mod tests {
 
     #[test]
     fn descendants_and_claimed_orphans_are_found_and_no_others() {
-        // We are 1, servers 10 and 20; 11 descends from 10, 12 is an orphan of 10's session and 13 its child.
+        // We are 1, servers 10 and 20; 11 descends from 10, 12 is an orphan of 10's session and 13 its child; 30 was
+        // 10's child; the 22 that was is another's pid by now.
         let table = [
             row(1, 0, 1),
             row(10, 1, 10),
@@ -151,15 +171,18 @@ mod tests {
             row(20, 1, 20),
             row(21, 20, 20),
             row(22, 1, 22),
+            row(30, 1, 30),
+            row(31, 30, 30),
         ];
+        let known = [row(30, 10, 30), row(22, 10, 22).started_at(7)];
         let launch = Launch {
             leader: 10,
             mark: "none".into(),
         };
-        let found = launch.others(1, &BTreeSet::from([10, 20]), &table);
+        let found = launch.others(1, &BTreeSet::from([10, 20]), &known, &table);
         assert_eq!(
             found.iter().map(|row| row.pid).collect::<Vec<_>>(),
-            [11, 12, 13]
+            [11, 12, 13, 30, 31]
         );
     }
 }

@@ -24,6 +24,14 @@ fn private_variable() -> (String, String) {
         .unwrap()
 }
 
+/// A shell that runs a script.
+fn shell(script: &str) -> tidegate::transport::settings::Stdio {
+    let mut settings = child("");
+    settings.command = "sh".into();
+    settings.args = vec!["-c".into(), script.into()];
+    settings
+}
+
 async fn pids(server: &mut Dialed) -> (u64, Option<u64>) {
     server.call(90, "pid", json!({})).await;
     let answer = server.answer(90).await;
@@ -77,10 +85,7 @@ async fn r7_a_signal_is_told() {
 #[tokio::test]
 async fn what_a_child_wrote_before_its_exit_comes_before_the_loss() {
     let script = r#"i=0; while [ $i -lt 400 ]; do echo '{"jsonrpc":"2.0","method":"n"}'; i=$((i+1)); done; echo bye >&2"#;
-    let mut settings = child("");
-    settings.command = "sh".into();
-    settings.args = vec!["-c".into(), script.into()];
-    let mut server = Dialed::stdio(settings);
+    let mut server = Dialed::stdio(shell(script));
     server.connected().await;
     for _ in 0..400 {
         server.message().await;
@@ -116,12 +121,59 @@ async fn r10_a_child_that_ignores_sigterm_is_killed_with_its_descendants() {
 }
 
 #[tokio::test]
+async fn a_descendant_that_shed_session_and_environment_is_gone_before_the_end() {
+    let told = r#"{"jsonrpc":"2.0","method":"pid","params":{"pid":%d}}"#;
+    let script = format!("setsid env -i sleep 1000 & printf '{told}\\n' $!; cat >/dev/null");
+    let mut server = Dialed::stdio(shell(&script));
+    server.connected().await;
+    let pid = server.message().await["params"]["pid"].as_u64().unwrap();
+    assert!(is_alive(pid));
+    assert_eq!(server.close_and_wait().await, Reap::Clean);
+    assert!(!is_alive(pid));
+}
+
+#[tokio::test]
+async fn a_child_that_closes_its_stdin_is_not_lost() {
+    let told = r#"{"jsonrpc":"2.0","method":"n"}"#;
+    let script = format!("exec 0<&-; while echo '{told}'; do sleep 0.01; done");
+    let mut server = Dialed::stdio(shell(&script));
+    server.connected().await;
+    server.message().await;
+    server
+        .send(json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}))
+        .await;
+    for _ in 0..5 {
+        assert_eq!(server.message().await["method"], "n");
+    }
+    assert_eq!(server.close_and_wait().await, Reap::Clean);
+}
+
+#[tokio::test]
+async fn orphans_that_exit_are_waited_for_and_nobody_elses_children_are() {
+    let reaping = tokio::spawn(tidegate::transport::reap_orphans());
+    let mut others = std::process::Command::new("sh")
+        .args(["-c", "exit 7"])
+        .spawn()
+        .unwrap();
+    // The shell in parentheses exits at once, so that the one in the background is an orphan.
+    let told = r#"{"jsonrpc":"2.0","method":"pid","params":{"pid":%d}}"#;
+    let script = format!("(sh -c 'printf \"$0\\n\" $$; read x <$1' '{told}' /dev/null &); cat");
+    let mut server = Dialed::stdio(shell(&script));
+    server.connected().await;
+    let pid = server.message().await["params"]["pid"].as_u64().unwrap();
+    let stat = format!("/proc/{pid}/stat");
+    while std::fs::exists(&stat).unwrap() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(others.wait().unwrap().code(), Some(7));
+    assert_eq!(server.close_and_wait().await, Reap::Clean);
+    reaping.abort();
+}
+
+#[tokio::test]
 async fn late_lines_are_told_after_the_loss() {
     let script = r#"trap '' TERM; (sleep 0.2; echo '{"jsonrpc":"2.0","method":"late"}') & echo '{"jsonrpc":"2.0","method":"now"}'; kill -9 $$"#;
-    let mut settings = child("");
-    settings.command = "sh".into();
-    settings.args = vec!["-c".into(), script.into()];
-    let mut server = Dialed::stdio(settings);
+    let mut server = Dialed::stdio(shell(script));
     server.connected().await;
     assert_eq!(server.message().await["method"], "now");
     assert_eq!(server.loss().await.end, End::Signal(9));
