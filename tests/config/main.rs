@@ -12,6 +12,7 @@ mod commands;
 mod docs;
 mod garbage;
 mod reload;
+mod rules;
 mod secrets;
 
 use std::fmt::Write as _;
