@@ -16,8 +16,8 @@ pub(super) struct Plan {
     pub(super) lasting: Duration,
     /// Between two calls of the host, and between two messages of the chat.
     pub(super) every: Duration,
-    /// Between two kills of the chat; longer than a connection must last.
-    pub(super) kill_every: Duration,
+    /// The chat's `lastingAfterMs`. It is killed whenever it has lasted, so it always begins anew and is never down.
+    pub(super) killed_after: Duration,
     /// Between two summaries on the terminal.
     pub(super) report_every: Duration,
     /// What takes longer than this did not hold.
@@ -31,7 +31,7 @@ impl Plan {
         cap: Duration::from_millis(3200),
         lasting: Duration::from_secs(2),
         every: Duration::from_millis(250),
-        kill_every: Duration::from_secs(4),
+        killed_after: Duration::from_secs(4),
         report_every: Duration::from_secs(5),
         limit: Duration::from_secs(55),
     };
@@ -41,7 +41,7 @@ impl Plan {
         cap: Duration::from_secs(8),
         lasting: Duration::from_secs(10),
         every: Duration::from_secs(1),
-        kill_every: Duration::from_secs(13),
+        killed_after: Duration::from_secs(10),
         report_every: Duration::from_secs(10),
         limit: Duration::from_secs(180),
     };
@@ -51,8 +51,14 @@ impl Plan {
     pub(super) fn config(&self, program: &Path, stage: &Stage, lose: Option<u64>) -> String {
         let [program, folder, state] =
             [program, stage.path(), &stage.path().join("state")].map(quoted);
-        let [interval, cap, lasting, every] =
-            [self.interval, self.cap, self.lasting, self.every].map(|time| time.as_millis());
+        let [interval, cap, lasting, every, killed_after] = [
+            self.interval,
+            self.cap,
+            self.lasting,
+            self.every,
+            self.killed_after,
+        ]
+        .map(|time| time.as_millis());
         let lose = lose.map_or_else(String::new, |number| format!(r#", "--lose", "{number}""#));
         format!(
             r#"name: demo
@@ -73,6 +79,7 @@ mcpServers:
     args: [demo-server, crash, --stage, {folder}]
   chat:
     args: [demo-server, chat, --stage, {folder}, --every-ms, "{every}"{lose}]
+    lastingAfterMs: {killed_after}
 "#
         )
     }

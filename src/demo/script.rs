@@ -18,7 +18,8 @@ use super::account::{Account, Line, Tone};
 use super::host::{Seen, Visit};
 use super::plan::Plan;
 use super::stage::{Sign, Stage};
-use super::story::{Event, Story, check, seconds};
+use super::story::checks::check;
+use super::story::{Event, Story, seconds};
 use super::{Options, SERVERS};
 use crate::app::{App, StartError};
 use crate::config::{self, Config, Problem};
@@ -145,10 +146,7 @@ struct Show {
     story: Story,
     events: Subscription,
     seen: mpsc::Receiver<(&'static str, Seen)>,
-    kills: Interval,
     summaries: Interval,
-    /// The chat is connected, so the ledger names its process.
-    chat_is_up: bool,
     /// Kill the chat as soon as it is connected again, before its grant: once.
     kill_early: bool,
     /// The kills are over.
@@ -170,18 +168,16 @@ impl Show {
             };
             hosts.spawn(visit.run());
         }
-        let ticks = |every| interval_at((Instant::now() + every).into(), every);
+        let begun = Instant::now();
         let show = Self {
             plan,
             stage: stage.clone(),
-            begun: Instant::now(),
+            begun,
             account: Account::stdout(),
             story: Story::new(plan.lasting),
             events,
             seen,
-            kills: ticks(plan.kill_every),
-            summaries: ticks(plan.report_every),
-            chat_is_up: false,
+            summaries: interval_at((begun + plan.report_every).into(), plan.report_every),
             kill_early: true,
             at_peace: false,
         };
@@ -269,9 +265,6 @@ The first wait is {interval}, the longest {cap}; a connection has lasted after {
                     let line = self.story.saw(server, seen);
                     self.tell(line)?;
                 }
-                _ = self.kills.tick() => {
-                    self.kill(false).await?;
-                }
                 _ = self.summaries.tick() => {
                     let line = self.story.summary();
                     self.tell([line])?;
@@ -298,33 +291,32 @@ The first wait is {interval}, the longest {cap}; a connection has lasted after {
             let text = "mended now: its next process will stay up";
             self.tell([Line::new("crash", Tone::Plain, text)])?;
         }
-        if event.is("chat", "ended") {
-            self.chat_is_up = false;
+        if event.is("chat", "lasted") {
+            self.kill(false).await?;
         }
-        if event.is("chat", "adopted") {
-            self.chat_is_up = true;
-            if self.story.kills() > 0 && std::mem::take(&mut self.kill_early) {
-                self.kill(true).await?;
-            }
+        let is_early = event.is("chat", "adopted") && self.story.kills() > 0;
+        if is_early && std::mem::take(&mut self.kill_early) {
+            self.kill(true).await?;
         }
         Ok(())
     }
 
-    /// Kills the chat, if it is connected, between two of its messages.
+    /// Kills the chat between two of its messages, unless it is gone already or the kills are over.
     async fn kill(&mut self, before_grant: bool) -> io::Result<()> {
-        if !std::mem::take(&mut self.chat_is_up) || self.at_peace {
+        if self.at_peace {
             return Ok(());
         }
         let stage = self.stage.clone();
         let killed = tokio::task::spawn_blocking(move || {
             let ledger = stage.ledger()?;
-            let sender = ledger.sender().ok_or(io::ErrorKind::NotFound)?;
-            kill_process(sender, Signal::KILL)?;
-            io::Result::Ok(ledger.sent())
+            let killed = ledger
+                .sender()
+                .map(|sender| kill_process(sender, Signal::KILL));
+            io::Result::Ok(matches!(killed, Some(Ok(()))).then_some(ledger.sent()))
         });
         let sent = killed.await.map_err(io::Error::other)??;
-        let line = self.story.killed(sent, before_grant);
-        self.tell([line])
+        let line = sent.map(|sent| self.story.killed(sent, before_grant));
+        self.tell(line)
     }
 
     /// Lets the chat send no more, and waits for what it has sent. Says how many messages that are.

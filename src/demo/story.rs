@@ -1,5 +1,8 @@
-//! What has been seen, what to say of each happening, and whether everything held that the demo promises. Pure: times
-//! are passed in, since the start.
+//! What has been seen, and what to say of each happening. Pure: times are passed in, since the start.
+
+pub(super) mod checks;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -13,12 +16,8 @@ use crate::wire::jsonrpc::code;
 
 /// A call while the server is away is answered at once: within this, on a slow machine too.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// How much later than it happened a connection may be noticed here.
-const NOTICE: Duration = Duration::from_millis(500);
 /// The failed attempt after which the crash server is mended: one past the down, to show that it adds nothing.
 const MEND_AFTER: u64 = 6;
-/// The metric that counts edges.
-const EPISODES: &str = "tidegate_server_episodes_total{";
 /// So many of a kind of fault are told; the others are counted.
 const TOLD: usize = 3;
 
@@ -92,15 +91,6 @@ enum Edge {
     Down,
     /// With the age of the connection that it was on.
     Clear(Option<Duration>),
-}
-
-/// Something promised.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Check {
-    /// Whether it held.
-    pub(super) held: bool,
-    /// What it is, with the figures; or what happened instead.
-    pub(super) text: String,
 }
 
 /// Everything seen so far.
@@ -356,124 +346,6 @@ impl Story {
             format!("so far {worked} calls worked, {away} got -32050, {received} messages came");
         Line::new("host", Tone::Quiet, text)
     }
-
-    /// What was promised, now that the chat has sent so many messages and the metrics are these.
-    pub(super) fn checks(&self, sent: u64, metrics: &str) -> Vec<Check> {
-        vec![
-            self.edges_held(),
-            self.metrics_held(metrics),
-            self.clear_held(),
-            self.away_held(),
-            self.steady_held(),
-            self.chat_held(sent),
-            check(
-                self.strays.none(),
-                "nothing else was reported, and the host's connections stayed".into(),
-                || self.strays.list(),
-            ),
-        ]
-    }
-
-    fn edges_held(&self) -> Check {
-        let held = matches!(self.edges.as_slice(), [Edge::Down, Edge::Clear(_)]);
-        let told: Vec<&str> = self.edges.iter().map(Edge::name).collect();
-        let text = "crash was reported down once and clear once, in that order";
-        check(held, text.into(), || {
-            format!("of crash was reported: {}", listed(&told))
-        })
-    }
-
-    fn metrics_held(&self, metrics: &str) -> Check {
-        let counted = ["down", "clear"].map(|edge| {
-            let series = |line: &&str| {
-                let labels = [r#"server="crash""#, &format!(r#"edge="{edge}""#)];
-                line.starts_with(EPISODES) && labels.iter().all(|label| line.contains(label))
-            };
-            metrics
-                .lines()
-                .find(series)
-                .and_then(|line| line.rsplit(' ').next())
-        });
-        let told = ["down", "clear"].map(|name| {
-            let edges = self.edges.iter().filter(|edge| edge.name() == name);
-            edges.count().to_string()
-        });
-        let held = counted
-            .iter()
-            .zip(&told)
-            .all(|(counted, told)| *counted == Some(told));
-        let instead = || format!("the metrics count {counted:?} edges, {told:?} were told");
-        check(held, "the metrics count the same edges".into(), instead)
-    }
-
-    fn clear_held(&self) -> Check {
-        let age = self.edges.iter().find_map(Edge::age);
-        let held = age.is_some_and(|age| age + NOTICE >= self.lasting);
-        let lasting = seconds(self.lasting);
-        check(
-            held,
-            format!("it was clear only when a connection had lasted {lasting}"),
-            || match age {
-                Some(age) => format!("it was clear after a connection of {}", ms(age)),
-                None => "no connection was clear".into(),
-            },
-        )
-    }
-
-    fn away_held(&self) -> Check {
-        let Calls {
-            right,
-            slowest,
-            wrong,
-        } = &self.away;
-        let slowest = ms(*slowest);
-        check(
-            wrong.none() && *right > 0,
-            format!(
-                "{right} calls to crash while it was away got -32050 at once (at most {slowest})"
-            ),
-            || match right {
-                0 if wrong.none() => "no call to crash met it away".into(),
-                _ => format!("{} calls to crash: {}", wrong.count, wrong.list()),
-            },
-        )
-    }
-
-    fn steady_held(&self) -> Check {
-        let Calls {
-            right,
-            slowest,
-            wrong,
-        } = &self.steady;
-        let slowest = ms(*slowest);
-        check(
-            wrong.none() && *right > 0,
-            format!("all {right} calls to steady worked meanwhile (at most {slowest})"),
-            || match right {
-                0 if wrong.none() => "no call to steady was made".into(),
-                _ => format!("{} calls to steady: {}", wrong.count, wrong.list()),
-            },
-        )
-    }
-
-    fn chat_held(&self, sent: u64) -> Check {
-        let Self {
-            received,
-            kills,
-            disorder,
-            ..
-        } = self;
-        check(
-            disorder.none() && *received == sent && *kills > 0 && sent > 0,
-            format!("all {sent} chat messages came once and in order, across {kills} kills"),
-            || match disorder.none() {
-                true => format!(
-                    "of {sent} chat messages the last to come is {received} ({kills} kills)"
-                ),
-                false => format!("of {sent} chat messages: {}", disorder.list()),
-            },
-        )
-    }
 }
 
 impl Edge {
@@ -492,19 +364,6 @@ impl Edge {
     }
 }
 
-pub(super) fn check(held: bool, promise: String, instead: impl FnOnce() -> String) -> Check {
-    let text = if held { promise } else { instead() };
-    Check { held, text }
-}
-
-fn listed(words: &[&str]) -> String {
-    if words.is_empty() {
-        "nothing".into()
-    } else {
-        words.join(", ")
-    }
-}
-
 /// As a person writes it: 0.2 s, 10 s.
 pub(super) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
@@ -512,194 +371,4 @@ pub(super) fn seconds(duration: Duration) -> String {
 
 fn ms(duration: Duration) -> String {
     format!("{:.1} ms", duration.as_secs_f64() * 1e3)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    const LASTING: Duration = Duration::from_secs(2);
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    fn event(server: &str, kind: &str, attempt: u64) -> Event {
-        let fields = json!({ "waitSeconds": 1.6, "queue": "kept" });
-        let text = format!("{kind} of {attempt}");
-        let event = json!({ "server": server, "kind": kind, "text": text, "attempt": attempt, "fields": fields });
-        serde_json::from_value(event).unwrap()
-    }
-
-    /// What the metrics say of a whole episode.
-    fn metrics() -> String {
-        ["down", "clear"]
-            .map(|edge| format!("{EPISODES}edge=\"{edge}\",server=\"crash\"}} 1\n"))
-            .concat()
-    }
-
-    fn called(answer: Answer) -> Seen {
-        Seen::Called {
-            took: Duration::from_millis(2),
-            answer,
-        }
-    }
-
-    /// A whole episode that goes as it should.
-    fn good() -> Story {
-        let mut story = Story::new(LASTING);
-        for (second, kind) in [
-            (5, "ended"),
-            (5, "short-end"),
-            (5, "down"),
-            (8, "adopted"),
-            (10, "clear"),
-        ] {
-            story.decided(at(second), &event("crash", kind, 5));
-        }
-        story.saw(
-            "crash",
-            called(Answer::Error(code::NOT_SENT, "later".into())),
-        );
-        story.saw("steady", called(Answer::Right));
-        story.saw("chat", Seen::Message(1));
-        story.killed(1, false);
-        story.saw("chat", Seen::Message(2));
-        story
-    }
-
-    #[track_caller]
-    fn assert_broken(story: &Story, sent: u64, words: &str) {
-        let checks = story.checks(sent, &metrics());
-        let broken: Vec<&Check> = checks.iter().filter(|check| !check.held).collect();
-        assert!(
-            matches!(broken.as_slice(), [one] if one.text.contains(words)),
-            "{broken:?}"
-        );
-    }
-
-    #[test]
-    fn a_good_story_holds_whole() {
-        let checks = good().checks(2, &metrics());
-        assert!(checks.iter().all(|check| check.held), "{checks:?}");
-    }
-
-    #[test]
-    fn an_empty_story_holds_nothing_but_the_peace() {
-        let checks = Story::new(LASTING).checks(0, "");
-        assert_eq!(checks.iter().filter(|check| check.held).count(), 1);
-    }
-
-    #[test]
-    fn a_second_down_is_noticed() {
-        let mut story = good();
-        story.decided(at(11), &event("crash", "down", 6));
-        let checks = story.checks(2, &metrics());
-        assert!(checks[0].text.contains("down, clear, down") && !checks[0].held);
-        assert!(!checks[1].held, "the metrics count one");
-    }
-
-    #[test]
-    fn metrics_that_say_something_else_are_noticed() {
-        for other in [
-            metrics().replace("} 1", "} 2"),
-            metrics().replace("crash", "chat"),
-            String::new(),
-        ] {
-            let checks = good().checks(2, &other);
-            let broken: Vec<bool> = checks.iter().map(|check| !check.held).collect();
-            assert_eq!(
-                broken,
-                [false, true, false, false, false, false, false],
-                "{other}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_early_clear_is_noticed() {
-        let mut story = Story {
-            edges: Vec::new(),
-            ..good()
-        };
-        for (second, kind) in [(5, "down"), (8, "adopted"), (9, "clear")] {
-            story.decided(at(second), &event("crash", kind, 5));
-        }
-        assert_broken(&story, 2, "after a connection of 1000.0 ms");
-    }
-
-    #[test]
-    fn a_lost_a_repeated_and_a_disordered_message_are_noticed() {
-        for (number, words) in [
-            (4, "4 came where 3"),
-            (2, "2 came where 3"),
-            (1, "1 came where 3"),
-        ] {
-            let mut story = good();
-            let line = story.saw("chat", Seen::Message(number)).unwrap();
-            assert_eq!(line.tone, Tone::Bad);
-            assert_broken(&story, number.max(2), words);
-        }
-        assert_broken(&good(), 3, "of 3 chat messages the last to come is 2");
-    }
-
-    #[test]
-    fn a_failed_call_to_steady_is_noticed() {
-        for answer in [
-            Answer::Error(code::NOT_SENT, "later".into()),
-            Answer::Wrong("7".into()),
-        ] {
-            let mut story = good();
-            story.saw("steady", called(answer));
-            assert_broken(&story, 2, "1 calls to steady");
-        }
-    }
-
-    #[test]
-    fn a_slow_or_other_answer_while_crash_is_away_is_noticed() {
-        let slow = Answer::Error(code::NOT_SENT, "later".into());
-        let slow = Seen::Called {
-            took: at(3),
-            answer: slow,
-        };
-        for seen in [
-            slow,
-            called(Answer::Error(-32603, "broken".into())),
-            called(Answer::Wrong("?".into())),
-        ] {
-            let mut story = good();
-            story.saw("crash", seen);
-            assert_broken(&story, 2, "1 calls to crash");
-        }
-    }
-
-    #[test]
-    fn a_call_that_crash_took_with_it_is_as_it_should_be() {
-        let mut story = good();
-        story.saw("crash", called(Answer::Error(code::LOST, "unknown".into())));
-        assert!(story.checks(2, &metrics()).iter().all(|check| check.held));
-    }
-
-    #[test]
-    fn a_report_about_a_healthy_server_and_a_lost_connection_are_noticed() {
-        let mut story = good();
-        story.decided(at(9), &event("steady", "down", 5));
-        assert_broken(&story, 2, "steady: down of 5");
-        let mut story = good();
-        story.saw("chat", Seen::Gone("closed".into()));
-        assert_broken(&story, 2, "connection to chat ended");
-    }
-
-    #[test]
-    fn crash_is_mended_once_after_a_failure_that_adds_nothing() {
-        let mut story = Story::new(LASTING);
-        story.decided(at(5), &event("crash", "down", 5));
-        let next = |attempt| event("crash", "waiting", attempt);
-        let mends: Vec<bool> = [6, 7, 8]
-            .map(|attempt| story.is_time_to_mend(&next(attempt)))
-            .into();
-        assert_eq!(mends, [false, true, false]);
-    }
 }

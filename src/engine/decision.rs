@@ -628,10 +628,12 @@ impl fmt::Display for Decision {
             }
             Self::RefusedMessage { code, method } => write!(f, "refused {method} with {code}"),
             Self::Kept { messages } => {
-                write!(f, "{messages} messages kept for the next connection")
+                let s = plural(*messages);
+                write!(f, "{messages} message{s} kept for the next connection")
             }
             Self::Flushed { queue, messages } => {
-                write!(f, "{messages} {} messages admitted", queue.label())
+                let s = plural(*messages);
+                write!(f, "{messages} {} message{s} admitted", queue.label())
             }
             Self::HoldLifted { hold, held_for } => {
                 write!(
@@ -671,4 +673,8 @@ impl fmt::Display for Decision {
 
 fn family(mcpl: bool) -> &'static str {
     if mcpl { "MCPL" } else { "MCP" }
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
