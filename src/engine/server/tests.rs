@@ -1,5 +1,6 @@
 //! Histories of one server on a simulated clock, held against the rules.
 
+mod boundary;
 mod handshake;
 mod histories;
 mod reconnect;

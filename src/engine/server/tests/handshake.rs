@@ -160,3 +160,11 @@ fn every_message_that_is_read_is_counted() {
     let read = carried.iter().filter(|text| text.ends_with("from_server"));
     assert_eq!(read.count(), 3);
 }
+
+#[test]
+fn an_answer_before_initialize_was_sent_makes_no_connection() {
+    let mut sim = Sim::started(defaults());
+    sim.receive(ANSWER);
+    assert!(!sim.view().connected);
+    sim.connect();
+}

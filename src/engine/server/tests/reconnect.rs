@@ -621,3 +621,40 @@ fn r20_with_reconnect_off_an_end_is_down_unless_it_was_asked_for() {
         assert_eq!(sim.state(), State::Connecting);
     }
 }
+
+#[test]
+fn r12_a_changed_silence_holds_at_once_and_any_line_ends_one() {
+    let mut sim = Sim::connected(defaults());
+    sim.pass(DAY);
+    sim.take();
+    sim.configure(settings(|s| s.probe_after = secs(30)), false);
+    for _ in 0..10 {
+        sim.pass(secs(29));
+        sim.link(LinkEvent::Unreadable {
+            what: Unreadable::NotJson,
+            sample: "tick".into(),
+        });
+    }
+    assert!(!sim.sent().iter().any(|frame| frame.contains("ping")));
+    sim.pass(secs(30));
+    assert!(sim.sent().iter().any(|frame| frame.contains("ping")));
+}
+
+#[test]
+fn r4_every_change_of_the_count_is_on_record() {
+    let mut sim = Sim::started(defaults());
+    sim.fail(Outcome::Refused);
+    sim.until_dial();
+    sim.connect();
+    sim.lose(exit(1));
+    let mut records = sim.records();
+    records.retain(|record| matches!(record, Record::Count(_)));
+    assert_eq!(records, [Record::Count(1), Record::Count(2)]);
+}
+
+#[test]
+fn r20_an_end_as_asked_with_reconnect_off_is_no_failure() {
+    let mut sim = Sim::connected(single());
+    sim.lose(exit(0));
+    assert_eq!((sim.state(), sim.count()), (State::Ended, 0));
+}

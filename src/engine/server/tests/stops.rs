@@ -136,3 +136,13 @@ fn a_server_that_was_never_started_does_nothing() {
     assert!(sim.dials().is_empty());
     assert_eq!(sim.state(), State::Disabled);
 }
+
+#[test]
+fn r13_a_refused_server_is_not_started_after_a_shutdown() {
+    let mut sim = Sim::new(defaults());
+    let problem = "no".to_owned();
+    sim.input(Input::Refuse { problem });
+    sim.input(Input::Stop(Stop::Shutdown));
+    sim.configure(defaults(), true);
+    assert_eq!((sim.state(), sim.dials()), (State::Refused, vec![]));
+}
