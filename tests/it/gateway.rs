@@ -1,0 +1,234 @@
+//! A running gateway: the binary, its configuration in a folder of its own, and what an operator can ask it.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+use std::{fs, process};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use crate::events::Events;
+use crate::host::Host;
+
+/// Nothing here takes this long; a wait that does is a failure, and says so rather than hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A gateway's folder: configuration, state, log, and what its servers write.
+pub(crate) struct Place {
+    dir: TempDir,
+    listen: SocketAddr,
+    admin: SocketAddr,
+}
+
+/// A gateway that runs.
+pub(crate) struct Gateway {
+    place: Place,
+    child: Child,
+}
+
+/// The built binary.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// An entry for a `faultd` with these flags, separated by spaces.
+pub(crate) fn faultd(flags: &str) -> Value {
+    let examples = Path::new(env!("CARGO_BIN_EXE_tidegate")).with_file_name("examples");
+    let program = examples.join("faultd");
+    assert!(program.exists(), "build it: cargo build --example faultd");
+    json!({ "command": program, "args": flags.split_whitespace().collect::<Vec<_>>() })
+}
+
+/// The entry with more fields.
+pub(crate) fn with(mut entry: Value, fields: Value) -> Value {
+    let Value::Object(fields) = fields else {
+        panic!("{fields} is no object")
+    };
+    entry.as_object_mut().unwrap().extend(fields);
+    entry
+}
+
+/// A port that nobody has, outside the range from which the system lends ports to connections.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + u16::try_from(process::id() % 100).unwrap() * 100;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self {
+            dir: TempDir::new().unwrap(),
+            listen: here(free_port()),
+            admin: here(free_port()),
+        }
+    }
+
+    /// A file of this place, as a server's flag can name it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes the configuration with these `mcpServers`.
+    pub(crate) fn configure(&self, servers: &Value) -> PathBuf {
+        let config = json!({
+            "name": "gw-test",
+            "listen": self.listen,
+            "admin": { "listen": self.admin },
+            "state": { "dir": self.file("state") },
+            "mcpServers": servers,
+        });
+        let file = self.file("tidegate.json");
+        fs::write(&file, serde_json::to_string_pretty(&config).unwrap()).unwrap();
+        file
+    }
+
+    /// Runs the gateway here; returns once its faces are bound.
+    pub(crate) async fn run(self, servers: &Value) -> Gateway {
+        let child = self.launch(servers);
+        let mut gateway = Gateway { place: self, child };
+        gateway.ready().await;
+        gateway
+    }
+
+    fn launch(&self, servers: &Value) -> Child {
+        let config = self.configure(servers);
+        let log = fs::File::options()
+            .append(true)
+            .create(true)
+            .open(self.file("log"))
+            .unwrap();
+        let mut command = binary();
+        command.args(["run", "--config"]).arg(config);
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        command.spawn().unwrap()
+    }
+}
+
+impl Gateway {
+    /// Runs a gateway with these `mcpServers` in a place of its own.
+    pub(crate) async fn run(servers: &Value) -> Self {
+        Place::new().run(servers).await
+    }
+
+    async fn ready(&mut self) {
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        loop {
+            tick.tick().await;
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the gateway ended at its start, {status}:\n{}", self.log());
+            }
+            if TcpStream::connect(self.place.admin).await.is_ok()
+                && self.get("/readyz").await.0 == 200
+            {
+                return;
+            }
+        }
+    }
+
+    /// What it has written so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.place.file("log")).unwrap()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.place.file(name)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().unwrap()
+    }
+
+    /// The status and body of a path of the operator's face.
+    pub(crate) async fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = self.request(path, "").await;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), body.to_owned())
+    }
+
+    /// Asks for a path in HTTP/1.0, so that the answer comes without chunks and ends with the connection.
+    pub(crate) async fn request(&self, path: &str, headers: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.place.admin).await.unwrap();
+        let head = format!(
+            "GET {path} HTTP/1.0\r\nHost: {}\r\n{headers}\r\n",
+            self.place.admin
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// The value of one series, as `name{label="value"}` is written in `/metrics`.
+    pub(crate) async fn metric(&self, series: &str) -> f64 {
+        let (_, text) = self.get("/metrics").await;
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{series} ")));
+        let line = line.unwrap_or_else(|| panic!("no series {series} in\n{text}"));
+        line[series.len()..].trim().parse().unwrap()
+    }
+
+    /// Every decision from the gateway's start on.
+    pub(crate) async fn events(&self) -> Events {
+        Events::open(self).await
+    }
+
+    /// A connection to `/mcpl/{server}` that has said nothing yet.
+    pub(crate) async fn connect(&self, server: &str) -> Host {
+        Host::connect(&format!("ws://{}/mcpl/{server}", self.place.listen)).await
+    }
+
+    /// A plain MCP client of this server.
+    pub(crate) async fn client(&self, server: &str) -> Host {
+        let mut host = self.connect(server).await;
+        host.initialize(json!({})).await;
+        host
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub(crate) async fn terminate(&mut self) -> ExitStatus {
+        crate::processes::terminate(self.child.id().unwrap());
+        let end = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        end.unwrap_or_else(|_| panic!("the gateway does not end:\n{}", self.log()))
+            .unwrap()
+    }
+
+    /// Ends it, and runs another one in the same place, with the same state.
+    pub(crate) async fn replace(&mut self, servers: &Value) {
+        let status = self.terminate().await;
+        assert!(status.success(), "{status}:\n{}", self.log());
+        self.child = self.place.launch(servers);
+        self.ready().await;
+    }
+}
+
+impl Drop for Gateway {
+    /// Ends it as an operator would, so that none of its servers is left when a test fails.
+    fn drop(&mut self) {
+        let Some(pid) = self.child.id() else { return };
+        crate::processes::terminate(pid);
+        for _ in 0..1_000 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        crate::processes::kill(pid);
+    }
+}

@@ -1,0 +1,161 @@
+//! A host or client of the gateway, or of a server's own stdio: it speaks JSON-RPC and sees the very bytes.
+
+use std::collections::VecDeque;
+
+use futures_util::{SinkExt, StreamExt};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use crate::gateway::PATIENCE;
+
+/// A WebSocket to a server's face.
+pub(crate) struct Host {
+    socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    /// Read while something else was waited for.
+    inbox: VecDeque<Received>,
+    next_id: u64,
+}
+
+/// A message; every member as it was written.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Received {
+    pub(crate) id: Option<Box<RawValue>>,
+    pub(crate) method: Option<String>,
+    pub(crate) result: Option<Box<RawValue>>,
+    pub(crate) error: Option<Box<RawValue>>,
+}
+
+impl Received {
+    pub(crate) fn parse(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    pub(crate) fn is_answer_to(&self, id: &str) -> bool {
+        self.method.is_none() && self.id.as_ref().map_or("null", |id| id.get()) == id
+    }
+
+    /// The result's bytes.
+    #[track_caller]
+    pub(crate) fn result(&self) -> &str {
+        self.result
+            .as_ref()
+            .unwrap_or_else(|| panic!("no result: {self:?}"))
+            .get()
+    }
+
+    #[track_caller]
+    pub(crate) fn error(&self) -> Value {
+        let error = self
+            .error
+            .as_ref()
+            .unwrap_or_else(|| panic!("no error: {self:?}"));
+        serde_json::from_str(error.get()).unwrap()
+    }
+}
+
+impl Host {
+    pub(crate) async fn connect(url: &str) -> Self {
+        let config = WebSocketConfig::default()
+            .max_message_size(None)
+            .max_frame_size(None);
+        let connected = tokio_tungstenite::connect_async_with_config(url, Some(config), true).await;
+        let (socket, _) = connected.unwrap_or_else(|error| panic!("{url}: {error}"));
+        Self {
+            socket,
+            inbox: VecDeque::new(),
+            next_id: 0,
+        }
+    }
+
+    /// Sends one frame of text, which need not be a message.
+    pub(crate) async fn send(&mut self, text: impl Into<String>) {
+        let sent = self.socket.send(Message::text(text.into()));
+        tokio::time::timeout(PATIENCE, sent)
+            .await
+            .expect("nobody reads us")
+            .unwrap();
+    }
+
+    pub(crate) async fn send_bytes(&mut self, bytes: &'static [u8]) {
+        self.socket.send(Message::binary(bytes)).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Received {
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+            let next = next.unwrap_or_else(|_| panic!("no answer; read: {:#?}", self.inbox));
+            let next = next.expect("the connection ended").unwrap();
+            assert!(!next.is_close(), "{next:?}");
+            if let Message::Text(text) = next {
+                return Received::parse(&text);
+            }
+        }
+    }
+
+    async fn until(&mut self, is_it: impl Fn(&Received) -> bool) -> Received {
+        if let Some(at) = self.inbox.iter().position(&is_it) {
+            return self.inbox.remove(at).unwrap();
+        }
+        loop {
+            let next = self.next().await;
+            if is_it(&next) {
+                return next;
+            }
+            self.inbox.push_back(next);
+        }
+    }
+
+    /// The answer to the request with this id, as written.
+    pub(crate) async fn answer(&mut self, id: &str) -> Received {
+        self.until(|received| received.is_answer_to(id)).await
+    }
+
+    pub(crate) async fn notification(&mut self, method: &str) -> Received {
+        self.until(|received| received.method.as_deref() == Some(method))
+            .await
+    }
+
+    /// Whether this was sent to us before what was read last.
+    pub(crate) fn was_sent(&self, method: &str) -> bool {
+        self.inbox
+            .iter()
+            .any(|received| received.method.as_deref() == Some(method))
+    }
+
+    /// Sends a request and returns its id.
+    pub(crate) async fn ask(&mut self, method: &str, params: Value) -> String {
+        self.next_id += 1;
+        let id = self.next_id.to_string();
+        let request =
+            json!({"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params});
+        self.send(request.to_string()).await;
+        id
+    }
+
+    pub(crate) async fn request(&mut self, method: &str, params: Value) -> Received {
+        let id = self.ask(method, params).await;
+        self.answer(&id).await
+    }
+
+    pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Received {
+        self.request("tools/call", json!({"name": tool, "arguments": arguments}))
+            .await
+    }
+
+    pub(crate) async fn initialize(&mut self, capabilities: Value) -> Value {
+        let params = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities,
+            "clientInfo": {"name": "it", "version": "1"},
+        });
+        let answer = self.request("initialize", params).await;
+        self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+            .await;
+        serde_json::from_str(answer.result()).unwrap()
+    }
+}

@@ -1,0 +1,22 @@
+//! The real binary with real children and real sockets. Nothing here is simulated and nothing waits by sleeping: each
+//! wait is for an event of the gateway's own stream, an answer, or the end of a process.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails loudly"
+)]
+
+mod events;
+mod gateway;
+mod host;
+mod processes;
+
+mod away;
+mod crash_loop;
+mod messages;
+mod real_servers;
+mod refused;
+mod restarted;
+mod stopping;
