@@ -21,12 +21,15 @@ use super::access::{Access, Denial};
 use super::{Directory, Inbound, Outgoing, Refusal, head};
 use crate::engine::input::HostEvent;
 use crate::engine::liveness::{Keepalive, Verdict};
+use crate::wire::beginning::request_id;
 use crate::wire::jsonrpc::{Message, Unreadable};
 
 /// The longest message that is read, in bytes (G16).
 const MESSAGE_MAX: usize = 16 << 20;
 /// A message longer than this is parsed on another thread, so that nobody waits for it.
 const INLINE_MAX: usize = 256 << 10;
+/// How much of a longer one is searched for its id.
+const BEGINNING: usize = 64 << 10;
 /// A longer frame than this cannot be skipped and ends the connection (close 1009).
 const FRAME_MAX: usize = 2 * MESSAGE_MAX;
 /// Silence after which a host is pinged (R12).
@@ -173,7 +176,7 @@ async fn event(line: Bytes) -> HostEvent {
     } else {
         Err(Unreadable::TooLong {
             limit: MESSAGE_MAX,
-            id: None,
+            id: line.get(..BEGINNING).and_then(request_id),
         })
     };
     parsed.map_or_else(HostEvent::Unreadable, HostEvent::Received)
@@ -248,6 +251,7 @@ fn now() -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::jsonrpc::RequestId;
 
     #[tokio::test]
     async fn a_frame_may_carry_several_messages() {
@@ -270,20 +274,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_message_is_read_and_a_longer_one_refused() {
-        let text = |bytes| {
-            format!(
-                r#"{{"jsonrpc":"2.0","method":"m","params":["{}"]}}"#,
-                "x".repeat(bytes)
-            )
+        let text = |id: &str, bytes| {
+            let fill = "x".repeat(bytes);
+            format!(r#"{{"jsonrpc":"2.0"{id},"method":"m","params":["{fill}"]}}"#)
         };
-        assert!(matches!(
-            event(text(INLINE_MAX).into()).await,
-            HostEvent::Received(_)
-        ));
-        let refused = event(text(MESSAGE_MAX).into()).await;
-        assert!(matches!(
-            refused,
-            HostEvent::Unreadable(Unreadable::TooLong { .. })
-        ));
+        let read = event(text("", INLINE_MAX).into()).await;
+        assert!(matches!(read, HostEvent::Received(_)));
+        for (id, told) in [("", None), (r#","id":"a""#, Some(r#""a""#))] {
+            let refused = event(text(id, MESSAGE_MAX).into()).await;
+            let HostEvent::Unreadable(Unreadable::TooLong { id, .. }) = refused else {
+                panic!("{refused:?}")
+            };
+            assert_eq!(id.as_ref().map(RequestId::as_str), told);
+        }
     }
 }

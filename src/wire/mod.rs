@@ -1,4 +1,9 @@
 //! Bytes to messages and back. Pure: no clock, no socket, no state beyond what a framing needs.
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros
+)]
 
 pub mod beginning;
 pub mod capability;

@@ -68,7 +68,9 @@ async fn a6_a_host_stays_attached_through_an_outage_and_hears_of_lists_only_when
     let mut events = gateway.events().await;
     events.until("a", "adopted").await;
     let mut client = gateway.client("a").await;
+    // A host that attaches while the lists are first read is told when they are known.
     let before = list(&mut client).await;
+    client.forget();
 
     client.call("crash", json!({})).await.error();
     assert_eq!(

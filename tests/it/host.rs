@@ -120,7 +120,12 @@ impl Host {
             .await
     }
 
-    /// Whether this was sent to us before what was read last.
+    /// Forgets what was read and not waited for.
+    pub(crate) fn forget(&mut self) {
+        self.inbox.clear();
+    }
+
+    /// Whether this was sent to us before what was read last, and not forgotten.
     pub(crate) fn was_sent(&self, method: &str) -> bool {
         self.inbox
             .iter()

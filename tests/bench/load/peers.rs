@@ -1,5 +1,5 @@
-//! The peers of the measurements, each a process of its own: an MCP server over WebSocket that echoes, a bare relay, and
-//! a client that times its calls.
+//! The peers of the measurements, each a process of its own: an MCP server over WebSocket that echoes, a bare relay,
+//! and a client that times its calls.
 
 use std::process::ExitCode;
 use std::time::Instant;
