@@ -122,8 +122,10 @@ async fn r10_a_child_that_ignores_sigterm_is_killed_with_its_descendants() {
 
 #[tokio::test]
 async fn a_descendant_that_shed_session_and_environment_is_gone_before_the_end() {
+    // It tells of itself once it has shed them.
     let told = r#"{"jsonrpc":"2.0","method":"pid","params":{"pid":%d}}"#;
-    let script = format!("setsid env -i sleep 1000 & printf '{told}\\n' $!; cat >/dev/null");
+    let shed = r#"printf "$0\n" $$; exec sleep 1000"#;
+    let script = format!("setsid env -i sh -c '{shed}' '{told}' & cat >/dev/null");
     let mut server = Dialed::stdio(shell(&script));
     server.connected().await;
     let pid = server.message().await["params"]["pid"].as_u64().unwrap();
