@@ -47,6 +47,8 @@ impl Traffic {
             method::INITIALIZE => self.initialize(session, message, at, out),
             _ if !answered => self.refuse_host(session, message, NOT_INITIALIZED, out),
             mcpl::method::FEATURE_SETS_UPDATE if mcpl => self.narrow(session, message, at, out),
+            // Policy is between a host and the gateway, and between the gateway and the server (P1).
+            mcpl::method::FEATURE_SETS_UPDATE => self.refuse_host(session, message, NO_HOST, out),
             method::SET_LEVEL => self.set_level(session, message, at, out),
             method::RESOURCES_SUBSCRIBE => self.subscribe(session, message, at, out),
             name => {
@@ -158,13 +160,15 @@ impl Traffic {
         at: Moment,
         out: &mut Outbox,
     ) {
-        let answered = self
-            .hosts
-            .get(session)
-            .is_some_and(super::Session::is_answered);
+        let held = self.hosts.get(session);
+        let answered = held.is_some_and(super::Session::is_answered);
+        let mcpl = held.is_some_and(super::Session::is_mcpl);
         match message.method() {
             method::INITIALIZED => self.initialized(session, at),
             name if !answered => self.say_dropped(DropReason::NoReceiver, name, 1, out),
+            name @ mcpl::method::FEATURE_SETS_UPDATE if !mcpl => {
+                self.say_dropped(DropReason::NoReceiver, name, 1, out);
+            }
             method::CANCELLED => self.cancel_call(session, message, at, out),
             method::PROGRESS => self.pass_mapped(session, message, "progressToken", out),
             mcpl::method::INFERENCE_CHUNK => self.pass_mapped(session, message, "requestId", out),
@@ -314,6 +318,10 @@ impl Traffic {
     }
 }
 
+const NO_HOST: (i64, &str) = (
+    code::METHOD_NOT_FOUND,
+    "only a session that advertised MCPL sets a policy",
+);
 const NOT_INITIALIZED: (i64, &str) = (code::INVALID_REQUEST, "`initialize` comes first");
 
 #[cfg(test)]
