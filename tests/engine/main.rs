@@ -1,0 +1,30 @@
+//! The engine from outside: every rule of 2-engine that the engine keeps, against the contract alone. Nothing here
+//! knows how the engine is built.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "tests fail loudly, look at what they are about, and have no outside"
+)]
+
+#[path = "../world/mod.rs"]
+mod world;
+
+mod admission;
+mod answers;
+mod bounds;
+mod calls;
+mod determinism;
+mod endings;
+mod exchange;
+mod gating;
+mod grants;
+mod history;
+mod operators;
+mod reconnect;
+mod signals;
