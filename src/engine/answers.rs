@@ -255,11 +255,10 @@ impl Asks {
 
     /// The next request whose deadline has come. It stays under way, without a deadline.
     pub(super) fn expire(&mut self, now: Instant) -> Option<(SessionId, u64)> {
-        let (session, id) = self.deadlines.due(now)?;
-        if let Some(ask) = self.live.get_mut(&(session, id))
-            && let Some(at) = ask.deadline.take()
-        {
-            self.deadlines.clear(at, (session, id));
+        let (at, (session, id)) = self.deadlines.next().filter(|(at, _)| *at <= now)?;
+        self.deadlines.clear(at, (session, id));
+        if let Some(ask) = self.live.get_mut(&(session, id)) {
+            ask.deadline = None;
         }
         Some((session, id))
     }

@@ -277,9 +277,14 @@ impl Hosts {
         !std::mem::replace(&mut session.serves, true)
     }
 
-    /// The host whose policy is overdue.
-    pub(super) fn due(&self, now: Instant) -> Option<SessionId> {
-        self.deadlines.due(now)
+    /// The next host whose policy is overdue. Its deadline is over.
+    pub(super) fn expire(&mut self, now: Instant) -> Option<SessionId> {
+        let (at, id) = self.deadlines.next().filter(|(at, _)| *at <= now)?;
+        self.deadlines.clear(at, id);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.deadline = None;
+        }
+        Some(id)
     }
 
     /// The earliest deadline.

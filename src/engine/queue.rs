@@ -45,6 +45,7 @@ pub(super) struct Item {
     /// A host had it and went without answering (G13).
     pub(super) redelivered: bool,
     place: Place,
+    due: Option<(Instant, Timer)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +78,7 @@ impl Item {
             kept: false,
             redelivered: false,
             place: Place::Lane,
+            due: None,
         }
     }
 
@@ -313,7 +315,8 @@ impl Waiting {
         self.trim(bounds)
     }
 
-    fn insert(&mut self, seq: Seq, item: Item) {
+    fn insert(&mut self, seq: Seq, mut item: Item) {
+        item.due = self.deadline(&item);
         match &item.place {
             Place::Lane => {
                 self.lanes.entry(item.lane).or_default().insert(seq);
@@ -330,7 +333,7 @@ impl Waiting {
     }
 
     fn count_in(&mut self, seq: Seq, item: &Item) {
-        if let Some((at, timer)) = self.deadline(item) {
+        if let Some((at, timer)) = item.due {
             self.deadlines.set(at, (timer, seq));
         }
         if item.kept {
@@ -361,7 +364,7 @@ impl Waiting {
                 return;
             }
         }
-        if let Some((at, timer)) = self.deadline(item) {
+        if let Some((at, timer)) = item.due {
             self.deadlines.clear(at, (timer, seq));
         }
         if item.kept {

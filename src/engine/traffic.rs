@@ -224,6 +224,8 @@ impl Traffic {
     ) {
         match event {
             HostEvent::Attached { name } => {
+                // A session that is told to come twice begins anew.
+                self.detach(session, at, out);
                 self.hosts.attach(session, name);
                 out.decide(None, Decision::HostAttached);
             }
@@ -260,7 +262,7 @@ impl Traffic {
         while let Some((session, id)) = self.asks.expire(at.now) {
             self.judge_for_host(session, id, at, out);
         }
-        while let Some(session) = self.hosts.due(at.now) {
+        while let Some(session) = self.hosts.expire(at.now) {
             self.serve_host(session, true, at, out);
         }
         self.check();
@@ -338,7 +340,11 @@ impl Traffic {
 
 #[cfg(test)]
 mod tests {
-    use super::rig::{PLAIN, Rig, field};
+    use std::time::Duration;
+
+    use super::rig::{CHAT, PLAIN, Rig, field};
+    use super::*;
+    use crate::engine::settings::Bounds;
 
     #[test]
     fn a2_ids_of_any_form_come_back_as_received_to_two_sessions_that_use_the_same() {
@@ -369,5 +375,136 @@ mod tests {
                 assert_eq!(rig.take_answers(session), [wanted]);
             }
         }
+    }
+
+    /// A small generator of numbers, so that a history can be told again by its seed.
+    struct Dice(u64);
+
+    impl Dice {
+        fn roll(&mut self, sides: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (self.0 >> 33) % sides
+        }
+
+        fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
+            all[usize::try_from(self.roll(all.len() as u64)).unwrap()]
+        }
+    }
+
+    const METHODS: [&str; 16] = [
+        "push/event",
+        "channels/incoming",
+        "channels/register",
+        "channels/changed",
+        "channels/list",
+        "inference/request",
+        "x/unknown",
+        "ping",
+        "roots/list",
+        "sampling/createMessage",
+        "notifications/cancelled",
+        "notifications/progress",
+        "notifications/message",
+        "notifications/tools/list_changed",
+        "host/command",
+        "scope/elevate",
+    ];
+    const ASKED: [&str; 9] = [
+        "tools/call",
+        "tools/list",
+        "featureSets/update",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "notifications/cancelled",
+        "notifications/progress",
+        "channels/publish",
+    ];
+    const PARAMS: [&str; 10] = [
+        "{}",
+        "[]",
+        r#"{"eventId":"1"}"#,
+        r#"{"messages":[{"channelId":"a","messageId":"1"}]}"#,
+        r#"{"channels":[{"id":"a"},{"id":"b"},{}],"added":[{"id":"c"}],"removed":["a",5]}"#,
+        r#"{"requestId":1,"progressToken":1,"_meta":{"progressToken":"p"}}"#,
+        r#"{"requestId":2,"progressToken":2,"level":"info","uri":"u"}"#,
+        r#"{"level":"debug","uri":"v","name":"t"}"#,
+        r#"{"effectiveCapabilities":["pushEvents"]}"#,
+        r#"{"effectiveCapabilities":["*","channels.*"]}"#,
+    ];
+    const RESULTS: [&str; 6] = [
+        r#""result":{}"#,
+        r#""result":{"accepted":true}"#,
+        r#""result":{"accepted":false,"fallback":"mcp-only"}"#,
+        r#""result":{"tools":[{"name":"a"}],"nextCursor":"c"}"#,
+        r#""result":{"tools":[],"resources":[],"registered":["a"],"state":1}"#,
+        r#""error":{"code":-32601,"message":"m"}"#,
+    ];
+
+    /// Something that a peer may write: a request, a notification or a response, fitting or not.
+    fn line(dice: &mut Dice, methods: &[&str]) -> String {
+        let id = dice.roll(8);
+        match dice.roll(4) {
+            0 => format!(r#"{{"jsonrpc":"2.0","id":{id},{}}}"#, dice.pick(&RESULTS)),
+            kind => {
+                let (method, params) = (dice.pick(methods), dice.pick(&PARAMS));
+                let id = if kind == 1 {
+                    String::new()
+                } else {
+                    format!(r#""id":{id},"#)
+                };
+                format!(r#"{{"jsonrpc":"2.0",{id}"method":"{method}","params":{params}}}"#)
+            }
+        }
+    }
+
+    fn history(seed: u64) {
+        let mut dice = Dice(seed);
+        let mut rig = Rig::with(Settings {
+            bounds: Bounds {
+                held_requests: 5,
+                held_notifications: 3,
+                kept_requests: 4,
+                kept_notifications: 2,
+                channels: 3,
+                in_flight: 6,
+                ..Bounds::default()
+            },
+            replace_host: seed % 2 == 0,
+            ..Settings::default()
+        });
+        for _ in 0..400 {
+            let serving = rig.traffic.serving.is_some();
+            let session = 1 + dice.roll(3);
+            match dice.roll(14) {
+                0 if !serving => rig.adopt(dice.pick(&[PLAIN, CHAT])),
+                0 => rig.lose_with(dice.roll(8) == 0),
+                1 => rig.late(1, &line(&mut dice, &METHODS)),
+                2 => rig.client(
+                    session,
+                    dice.pick(&["{}", r#"{"experimental":{"mcpl":{}}}"#]),
+                ),
+                3 => rig.event(session, HostEvent::Detached),
+                4 => rig.wait(Duration::from_secs(dice.roll(20))),
+                5 => rig.run(|traffic, at, out| traffic.pause(session == 1, at, out)),
+                6 => rig.run(|traffic, _, out| traffic.last(out)),
+                7..=9 => rig.host(session, &line(&mut dice, &ASKED)),
+                _ if serving => rig.server(&line(&mut dice, &METHODS)),
+                _ => {}
+            }
+            let bounds = rig.traffic.settings.bounds;
+            let (held, kept) = rig.traffic.waiting.views(rig.now, &bounds);
+            assert!(held.requests <= 5 + 256 && held.notifications <= 3 + 256);
+            assert!(kept.requests <= 4 && kept.notifications <= 2);
+            assert!(rig.traffic.serving.is_some() || rig.traffic.policy.granted().is_empty());
+        }
+    }
+
+    #[test]
+    fn conservation_holds_at_every_step_of_random_histories() {
+        (0..200).for_each(history);
     }
 }
