@@ -1,4 +1,5 @@
 //! The pure layers, piece by piece: reading a message, forwarding it, and what an engine costs.
+#![allow(clippy::unwrap_used, reason = "a measurement fails loudly")]
 
 use bytes::Bytes;
 use divan::counter::BytesCount;

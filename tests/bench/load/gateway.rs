@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -22,7 +21,7 @@ pub(crate) struct Gateway {
     pub(crate) process: Process,
     pub(crate) listen: String,
     pub(crate) admin: String,
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl Gateway {
@@ -45,7 +44,7 @@ impl Gateway {
             process,
             listen,
             admin,
-            dir,
+            _dir: dir,
         };
         gateway.wait("/startupz");
         gateway
@@ -54,11 +53,6 @@ impl Gateway {
     /// Where a host finds a server.
     pub(crate) fn url(&self, server: &str) -> String {
         format!("ws://{}/mcpl/{server}", self.listen)
-    }
-
-    /// A folder that goes with it.
-    pub(crate) fn dir(&self) -> PathBuf {
-        self.dir.path().to_owned()
     }
 
     /// Waits until a path of the admin port answers 200.

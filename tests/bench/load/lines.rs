@@ -8,8 +8,11 @@ use crate::gateway::{Gateway, client_times, faultd, free_address, peer, percenti
 use crate::peers::{ask, call, session};
 use crate::{Line, engine};
 
+/// Measures some lines.
+type Measure = fn() -> Vec<Line>;
+
 /// The groups, by the name that selects them.
-pub(crate) const GROUPS: [(&str, fn() -> Vec<Line>); 8] = [
+pub(crate) const GROUPS: [(&str, Measure); 8] = [
     ("engine inputs", engine::inputs_per_second),
     ("latency", latency),
     ("neighbours", stalled_neighbour),

@@ -3,6 +3,15 @@
 //!
 //! `cargo bench --bench load` runs all lines, `cargo bench --bench load -- latency` those whose name contains a word.
 //! The same program plays the peers when it is called with a role (see `peers.rs`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::wildcard_enum_match_arm,
+    reason = "a measurement fails loudly"
+)]
 
 mod engine;
 mod gateway;
