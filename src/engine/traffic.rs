@@ -473,7 +473,7 @@ mod tests {
                 in_flight: 6,
                 ..Bounds::default()
             },
-            replace_host: seed % 2 == 0,
+            replace_host: seed.is_multiple_of(2),
             ..Settings::default()
         });
         for _ in 0..400 {
