@@ -24,6 +24,8 @@ pub(crate) struct Place {
     dir: TempDir,
     listen: SocketAddr,
     admin: SocketAddr,
+    /// More of the configuration's top level.
+    more: Value,
 }
 
 /// A gateway that runs.
@@ -70,11 +72,17 @@ fn free_port() -> u16 {
 
 impl Place {
     pub(crate) fn new() -> Self {
+        Self::with(json!({}))
+    }
+
+    /// One with more fields at the configuration's top level.
+    pub(crate) fn with(more: Value) -> Self {
         let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
             dir: TempDir::new().unwrap(),
             listen: here(free_port()),
             admin: here(free_port()),
+            more,
         }
     }
 
@@ -93,6 +101,7 @@ impl Place {
             "mcpServers": servers,
         });
         let file = self.file("tidegate.json");
+        let config = with(config, self.more.clone());
         fs::write(&file, serde_json::to_string_pretty(&config).unwrap()).unwrap();
         file
     }
@@ -191,7 +200,16 @@ impl Gateway {
 
     /// A connection to `/mcpl/{server}` that has said nothing yet.
     pub(crate) async fn connect(&self, server: &str) -> Host {
-        Host::connect(&format!("ws://{}/mcpl/{server}", self.place.listen)).await
+        Host::connect(&self.url(server)).await
+    }
+
+    /// The HTTP status that refuses such a connection.
+    pub(crate) async fn refusal(&self, server: &str) -> u16 {
+        Host::refusal(&self.url(server)).await
+    }
+
+    fn url(&self, server: &str) -> String {
+        format!("ws://{}/mcpl/{server}", self.place.listen)
     }
 
     /// A plain MCP client of this server.

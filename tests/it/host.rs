@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::gateway::PATIENCE;
@@ -69,6 +69,27 @@ impl Host {
             socket,
             inbox: VecDeque::new(),
             next_id: 0,
+        }
+    }
+
+    /// The HTTP status with which a connection is refused.
+    pub(crate) async fn refusal(url: &str) -> u16 {
+        match tokio_tungstenite::connect_async(url).await {
+            Err(Error::Http(answer)) => answer.status().as_u16(),
+            other => panic!("{url} is not refused: {other:?}"),
+        }
+    }
+
+    /// Waits for the end of the connection, and returns its close code.
+    pub(crate) async fn closed(&mut self) -> u16 {
+        loop {
+            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+            let next = next
+                .expect("the connection stays")
+                .expect("it ended without a close frame");
+            if let Message::Close(frame) = next.unwrap() {
+                return frame.expect("no close code").code.into();
+            }
         }
     }
 
@@ -152,13 +173,18 @@ impl Host {
             .await
     }
 
-    pub(crate) async fn initialize(&mut self, capabilities: Value) -> Value {
+    pub(crate) async fn ask_to_initialize(&mut self, capabilities: Value) -> String {
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": capabilities,
             "clientInfo": {"name": "it", "version": "1"},
         });
-        let answer = self.request("initialize", params).await;
+        self.ask("initialize", params).await
+    }
+
+    pub(crate) async fn initialize(&mut self, capabilities: Value) -> Value {
+        let id = self.ask_to_initialize(capabilities).await;
+        let answer = self.answer(&id).await;
         self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
             .await;
         serde_json::from_str(answer.result()).unwrap()

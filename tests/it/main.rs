@@ -19,4 +19,5 @@ mod messages;
 mod real_servers;
 mod refused;
 mod restarted;
+mod sockets;
 mod stopping;

@@ -1,0 +1,102 @@
+//! Servers and hosts over WebSocket: a server that is dialed again, and who may connect as a host (4-faces).
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::gateway::{Gateway, Place, faultd, with};
+
+/// A `faultd` that listens at this address; returns once it does, with its URL.
+async fn listening(address: &str) -> (Child, String) {
+    let entry = faultd(&format!("--ws {address}"));
+    let args = entry["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|arg| arg.as_str().unwrap());
+    let mut command = Command::new(entry["command"].as_str().unwrap());
+    command.args(args).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut server = command.spawn().unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    stdout.read_line(&mut line).await.unwrap();
+    (
+        server,
+        line.trim().trim_start_matches("listening ").to_owned(),
+    )
+}
+
+#[tokio::test]
+async fn a_websocket_server_that_died_is_dialed_again_and_its_host_goes_on() {
+    let (mut server, url) = listening("127.0.0.1:0").await;
+    let quick = json!({"reconnectIntervalMs": 50, "reconnectMaxIntervalMs": 50});
+    let gateway = Gateway::run(&json!({ "far": with(json!({ "url": url }), quick) })).await;
+    let mut events = gateway.events().await;
+    events.until("far", "adopted").await;
+    let mut client = gateway.client("far").await;
+    assert!(
+        client
+            .call("echo", json!({"n": 1}))
+            .await
+            .result()
+            .contains(r#"{"n":1}"#)
+    );
+
+    let call = client
+        .ask(
+            "tools/call",
+            json!({"name": "sleep", "arguments": {"ms": 600_000}}),
+        )
+        .await;
+    client.call("echo", json!({})).await.result();
+    server.kill().await.unwrap();
+    assert_eq!(client.answer(&call).await.error()["code"], -32051);
+    events.until("far", "attempt-failed").await;
+    assert_eq!(client.call("echo", json!({})).await.error()["code"], -32050);
+
+    let (_server, _) = listening(url.trim_start_matches("ws://")).await;
+    events.until("far", "adopted").await;
+    assert!(
+        client
+            .call("echo", json!({"n": 2}))
+            .await
+            .result()
+            .contains(r#"{"n":2}"#)
+    );
+}
+
+fn mcpl() -> Value {
+    json!({"experimental": {"mcpl": {"version": "0.5", "channels": true}}})
+}
+
+#[tokio::test]
+async fn a_host_needs_its_token_and_only_its_own_name_takes_its_place() {
+    let hosts = json!([
+        {"name": "one", "token": "token-one", "servers": ["*"]},
+        {"name": "two", "token": "token-two", "servers": ["a"]},
+    ]);
+    let place = Place::with(json!({ "hosts": hosts }));
+    let gateway = place
+        .run(&json!({ "a": faultd("--mcpl"), "b": faultd("") }))
+        .await;
+    for refused in ["a", "a?token=wrong", "b?token=token-two"] {
+        assert!(
+            [401, 403].contains(&gateway.refusal(refused).await),
+            "{refused}"
+        );
+    }
+
+    let mut first = gateway.connect("a?token=token-one").await;
+    first.initialize(mcpl()).await;
+    let mut other = gateway.connect("a?token=token-two").await;
+    other.ask_to_initialize(mcpl()).await;
+    assert_eq!(other.closed().await, 4409);
+    let mut client = gateway.connect("a?token=token-two").await;
+    client.initialize(json!({})).await;
+    let mut again = gateway.connect("a?token=token-one").await;
+    again.initialize(mcpl()).await;
+    assert_eq!(first.closed().await, 4408);
+    assert!(!gateway.log().contains("token-one"), "{}", gateway.log());
+}
