@@ -307,7 +307,8 @@ impl Handle {
         let configure = |redial| Input::Configure { settings, redial };
         let inputs = match change {
             Change::Refused => return self,
-            Change::Disabled => vec![configure(false), Input::Stop(Stop::Disabled)],
+            // Stopped first, so that the change does not end a halt for a moment.
+            Change::Disabled => vec![Input::Stop(Stop::Disabled), configure(false)],
             Change::Enabled => vec![configure(false), Input::Start(Resumed::default())],
             Change::Redial => vec![configure(true)],
             Change::Live => vec![configure(false)],

@@ -123,6 +123,11 @@ pub(super) enum Skill {
 }
 
 impl Session {
+    /// Whether what it sends may be batches.
+    pub(super) fn has_batches(&self) -> bool {
+        self.is_answered() && self.client.revision().has_batches()
+    }
+
     /// `initialize` was answered.
     pub(super) fn is_answered(&self) -> bool {
         self.stage >= Stage::Answered

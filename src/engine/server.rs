@@ -215,9 +215,13 @@ impl Server {
         {
             serving.probe.retime(settings.probe_after, at.now);
         }
+        // R10: any change of its configuration ends a halt, a usable one a refusal.
+        let state = self.state();
+        let freed =
+            state == State::Refused || (state == State::Halted && *settings != *self.settings);
         self.settings = Arc::clone(&settings);
         self.traffic.configure(settings, at, &mut self.outbox);
-        if self.state() == State::Refused && !self.is_over() {
+        if freed && !self.is_over() {
             self.begin(at);
         } else if redial {
             self.restart(at);

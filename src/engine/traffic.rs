@@ -37,6 +37,7 @@ use super::snapshot::Snapshot;
 use super::timers::{Timer, earlier};
 use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::{Message, Unreadable};
+use crate::wire::mcp::Revision;
 
 /// World messages with a host at a time (G13).
 const WINDOW: usize = 256;
@@ -152,7 +153,7 @@ impl Traffic {
         self.tally.read += 1;
         let wants_answer = match what {
             Unreadable::NotJson | Unreadable::TooLong { id: None, .. } => false,
-            Unreadable::Batch
+            Unreadable::Batch(_)
             | Unreadable::TooDeep
             | Unreadable::TooLong { id: Some(_), .. }
             | Unreadable::Invalid { .. } => true,
@@ -230,10 +231,41 @@ impl Traffic {
                 out.decide(None, Decision::HostAttached);
             }
             HostEvent::Received(message) => self.take_of_host(session, &message, at, out),
-            HostEvent::Unreadable(what) => out.answer(session, what.answer()),
+            HostEvent::Unreadable(what) => self.take_unreadable_of_host(session, &what, at, out),
             HostEvent::Detached => self.detach(session, at, out),
         }
         self.check();
+    }
+
+    /// A batch is as good as its messages one by one, each answered by itself, where the revision has batches (A2).
+    fn take_unreadable_of_host(
+        &mut self,
+        session: SessionId,
+        what: &Unreadable,
+        at: Moment,
+        out: &mut Outbox,
+    ) {
+        let has_batches = self.hosts.get(session).is_some_and(Session::has_batches);
+        let messages = match what {
+            Unreadable::Batch(messages) if has_batches => messages.as_slice(),
+            Unreadable::Batch(_)
+            | Unreadable::NotJson
+            | Unreadable::TooDeep
+            | Unreadable::TooLong { .. }
+            | Unreadable::Invalid { .. } => return out.answer(session, what.answer()),
+        };
+        for message in messages {
+            match Message::parse(message.clone()) {
+                Ok(message) => self.take_of_host(session, &message, at, out),
+                Err(what) => out.answer(session, what.answer()),
+            }
+        }
+    }
+
+    /// Whether what the server sends may be batches.
+    pub(super) fn has_batches(&self) -> bool {
+        let revision = self.peer.as_ref().map(Peer::revision);
+        self.serving.is_some() && revision.is_some_and(Revision::has_batches)
     }
 
     /// The operator's pause begins or ends (G3). Decides and records it.

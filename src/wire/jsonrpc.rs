@@ -14,6 +14,9 @@ pub const NESTING_MAX: usize = 128;
 /// The longest request id we carry, in bytes. Real ones are a few digits or a UUID.
 pub const ID_BYTES_MAX: usize = 4096;
 
+/// The most messages in one batch.
+const BATCH_MAX: usize = 1000;
+
 /// The error codes of 2-engine and JSON-RPC.
 pub mod code {
     /// Not JSON.
@@ -112,9 +115,9 @@ pub enum Unreadable {
     /// Not JSON, or not UTF-8.
     #[error("not JSON")]
     NotJson,
-    /// An array: a JSON-RPC batch.
+    /// An array: a JSON-RPC batch, which only a 2025-03-26 session may send.
     #[error("a JSON-RPC batch")]
-    Batch,
+    Batch(Vec<Bytes>),
     /// Nested deeper than [`NESTING_MAX`].
     #[error("nested deeper than {NESTING_MAX} levels")]
     TooDeep,
@@ -142,7 +145,7 @@ impl Unreadable {
     pub fn answer(&self) -> Bytes {
         let id = match self {
             Self::TooLong { id, .. } | Self::Invalid { id, .. } => id.as_ref(),
-            Self::NotJson | Self::Batch | Self::TooDeep => None,
+            Self::NotJson | Self::Batch(_) | Self::TooDeep => None,
         };
         let code = if *self == Self::NotJson {
             code::PARSE
@@ -195,7 +198,7 @@ impl Message {
         }
         // Serde would read an array as the envelope's members in order.
         if text.starts_with('[') {
-            return Err(array(text));
+            return Err(array(&raw, text));
         }
         let envelope: Envelope<'_> = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
@@ -503,11 +506,16 @@ const NOT_AN_ENVELOPE: Unreadable = Unreadable::Invalid {
     id: None,
 };
 
-fn array(text: &str) -> Unreadable {
-    match serde_json::from_str::<IgnoredAny>(text) {
-        Ok(_) => Unreadable::Batch,
-        Err(_) => Unreadable::NotJson,
+fn array(raw: &Bytes, text: &str) -> Unreadable {
+    let Ok(messages) = serde_json::from_str::<Vec<&RawValue>>(text) else {
+        return Unreadable::NotJson;
+    };
+    if !(1..=BATCH_MAX).contains(&messages.len()) {
+        let why = "a batch is 1 to 1000 messages";
+        return Unreadable::Invalid { why, id: None };
     }
+    let bytes = |message: &&RawValue| raw.slice_ref(message.get().as_bytes());
+    Unreadable::Batch(messages.iter().map(bytes).collect())
 }
 
 /// Whether brackets nest deeper than [`NESTING_MAX`]. Text with fewer brackets than that cannot, so the careful
@@ -674,16 +682,12 @@ mod tests {
         let cases = [
             ("", Unreadable::NotJson),
             ("listening on 3000", Unreadable::NotJson),
-            ("[]", Unreadable::Batch),
-            (
-                r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#,
-                Unreadable::Batch,
-            ),
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text).unwrap_err(), expected, "{text}");
         }
         let invalid = [
+            "[]",
             "null",
             "7",
             "{}",
@@ -700,6 +704,16 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn a_batch_keeps_its_messages_and_is_bounded() {
+        let ping = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
+        let batch =
+            |count: usize| parse(&format!("[{}]", vec![ping; count].join(", "))).unwrap_err();
+        assert_eq!(batch(2), Unreadable::Batch(vec![ping.into(), ping.into()]));
+        assert!(matches!(batch(BATCH_MAX), Unreadable::Batch(_)));
+        assert!(matches!(batch(BATCH_MAX + 1), Unreadable::Invalid { .. }));
     }
 
     #[test]

@@ -37,6 +37,12 @@ impl Revision {
         }
     }
 
+    /// Whether its sessions may send JSON-RPC batches (A2).
+    #[must_use]
+    pub fn has_batches(self) -> bool {
+        self == Self::V2025_03_26
+    }
+
     /// The revision of that name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {

@@ -146,7 +146,7 @@ fn g6_an_item_stays_marked_kept_however_often_it_is_held_again() {
 fn g16_what_is_no_message_is_answered_as_the_protocol_says() {
     let id = Some(RequestId::from(7));
     let cases = [
-        (Unreadable::Batch, json!(null)),
+        (Unreadable::Batch(Vec::new()), json!(null)),
         (Unreadable::TooDeep, json!(null)),
         (
             Unreadable::TooLong {

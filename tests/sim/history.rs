@@ -230,7 +230,7 @@ impl History {
         let id = self.draw.below(self.next);
         let event = match self.draw.below(7) {
             0 => LinkEvent::Unreadable {
-                what: Unreadable::Batch,
+                what: Unreadable::Batch(Vec::new()),
                 sample: "[".into(),
             },
             1 => LinkEvent::Unreadable {

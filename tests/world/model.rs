@@ -145,8 +145,10 @@ impl Model {
         match input {
             Input::Start(resumed) => self.start(resumed, at.now),
             Input::Configure { settings, redial } => {
+                // R10: any change of its configuration ends a halt.
+                let freed = self.is_halting() && self.settings != **settings;
                 self.settings = Settings::clone(settings);
-                if *redial {
+                if *redial || freed {
                     self.redial(at.now);
                 }
             }
@@ -160,6 +162,15 @@ impl Model {
             Input::Link { event, .. } => self.link(event, at),
             Input::Resume(_) | Input::Operator(_) | Input::Refuse { .. } | Input::Host { .. } => {}
         }
+    }
+
+    /// Halted, or about to be once its transport is gone.
+    fn is_halting(&self) -> bool {
+        let next = match self.after_gone {
+            Some(AfterGone::Over { over, .. }) => Some(over),
+            Some(AfterGone::Retry { .. } | AfterGone::Dial { .. }) | None => None,
+        };
+        self.over.or(next) == Some(Over::Halted)
     }
 
     fn start(&mut self, resumed: &Resumed, now: Instant) {

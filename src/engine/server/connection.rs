@@ -1,5 +1,7 @@
 //! What a transport tells, and the end of one that served (R4, R7, R20).
 
+use bytes::Bytes;
+
 use std::time::Duration;
 
 use super::Server;
@@ -61,7 +63,12 @@ impl Server {
         if let Phase::Serving(serving) = &mut self.phase {
             serving.probe.hear(at.now);
         }
-        if *what == Unreadable::NotJson {
+        if let Unreadable::Batch(messages) = what
+            && self.traffic.has_batches()
+            && matches!(self.phase, Phase::Serving(_))
+        {
+            self.receive_batch(epoch, messages, at);
+        } else if *what == Unreadable::NotJson {
             let noise = self.noise.hear(sample, at.now);
             if let Some(noise) = noise {
                 self.outbox.decide(Some(epoch), noise);
@@ -71,6 +78,16 @@ impl Server {
                 .decide(Some(epoch), dropped(DropReason::Unreadable, ""));
         } else {
             self.traffic.unreadable(epoch, what, at, &mut self.outbox);
+        }
+    }
+
+    /// Its messages one by one, where the revision has batches (A2).
+    fn receive_batch(&mut self, epoch: Epoch, messages: &[Bytes], at: Moment) {
+        for message in messages {
+            match Message::parse(message.clone()) {
+                Ok(message) => self.receive(epoch, message, at),
+                Err(what) => self.traffic.unreadable(epoch, &what, at, &mut self.outbox),
+            }
         }
     }
 

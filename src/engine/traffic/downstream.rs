@@ -585,16 +585,45 @@ mod tests {
     }
 
     #[test]
+    fn a2_a_batch_is_its_messages_on_a_2025_03_26_session_and_refused_on_any_other() {
+        use bytes::Bytes;
+
+        use crate::wire::jsonrpc::Unreadable;
+        let batch = || {
+            let ping =
+                |id: u8| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
+            Unreadable::Batch(vec![ping(1), "7".into(), ping(2)])
+        };
+        for (revision, codes) in [
+            ("2025-03-26", [0, code::INVALID_REQUEST, 0].as_slice()),
+            ("2025-06-18", &[code::INVALID_REQUEST]),
+        ] {
+            let mut rig = Rig::new();
+            rig.adopt(PLAIN);
+            rig.event(1, HostEvent::Attached { name: None });
+            rig.host(1, &format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{revision}","capabilities":{{}}}}}}"#));
+            rig.take_answers(1);
+            rig.event(1, HostEvent::Unreadable(batch()));
+            let answers = rig.take_answers(1);
+            let seen: Vec<i64> = answers
+                .iter()
+                .map(|answer| field(answer, "error.code").as_i64().unwrap_or_default())
+                .collect();
+            assert_eq!(seen, codes, "{revision}");
+        }
+    }
+
+    #[test]
     fn what_is_no_message_is_answered_where_it_can_be_a_request() {
         use crate::wire::jsonrpc::Unreadable;
         let mut rig = plain();
-        rig.event(1, HostEvent::Unreadable(Unreadable::Batch));
+        rig.event(1, HostEvent::Unreadable(Unreadable::Batch(Vec::new())));
         assert_eq!(
             field(&rig.take_answers(1)[0], "error.code"),
             code::INVALID_REQUEST
         );
         for (what, answers) in [
-            (Unreadable::Batch, 1),
+            (Unreadable::Batch(Vec::new()), 1),
             (Unreadable::TooDeep, 1),
             (Unreadable::NotJson, 0),
             (Unreadable::TooLong { limit: 1, id: None }, 0),

@@ -68,7 +68,7 @@ fn g7_after_a_loss_nothing_is_answered_and_no_answer_makes_a_connection() {
     sim.receive(ANSWER);
     sim.receive(r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#);
     sim.link(LinkEvent::Unreadable {
-        what: Unreadable::Batch,
+        what: Unreadable::Batch(Vec::new()),
         sample: "[]".into(),
     });
     let outputs = sim.take();
@@ -167,4 +167,31 @@ fn an_answer_before_initialize_was_sent_makes_no_connection() {
     sim.receive(ANSWER);
     assert!(!sim.view().connected);
     sim.connect();
+}
+
+#[test]
+fn a2_a_batch_of_a_2025_03_26_server_is_its_messages() {
+    let ping = r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#;
+    let batch = || LinkEvent::Unreadable {
+        what: Unreadable::Batch(vec![ping.into(), "7".into()]),
+        sample: String::new(),
+    };
+    for (revision, answered) in [("2025-03-26", true), ("2025-11-25", false)] {
+        let mut sim = connecting();
+        sim.receive(&format!(
+            r#"{{"jsonrpc":"2.0","id":0,"result":{{"protocolVersion":"{revision}","capabilities":{{}}}}}}"#
+        ));
+        sim.take();
+        sim.link(batch());
+        let sent = sim.sent();
+        assert_eq!(
+            sent.iter()
+                .any(|frame| frame.contains(r#""id":"p","result""#)),
+            answered
+        );
+        assert!(
+            sent.iter().any(|frame| frame.contains("-32600")),
+            "{sent:?}"
+        );
+    }
 }

@@ -380,15 +380,25 @@ fn r10_a_failed_attempt_or_a_restart_that_leaves_processes_halts_too() {
 }
 
 #[test]
-fn r10_only_a_restart_or_a_configuration_that_redials_ends_a_halt() {
-    let mut sim = version_verdict(defaults());
-    sim.link(LinkEvent::Gone(Reap::Clean));
-    sim.take();
-    sim.configure(settings(|s| s.interval = secs(1)), false);
+fn r10_only_a_restart_or_a_changed_configuration_ends_a_halt() {
+    let halted = || {
+        let mut sim = version_verdict(defaults());
+        sim.link(LinkEvent::Gone(Reap::Clean));
+        sim.take();
+        sim
+    };
+    let mut sim = halted();
+    sim.configure(defaults(), false);
     sim.operate(Operator::Recycle);
     sim.input(Input::Start(Resumed::default()));
     assert_eq!(sim.dials(), [0; 0]);
-    sim.configure(settings(|s| s.interval = secs(2)), true);
+    sim.configure(settings(|s| s.interval = secs(1)), false);
+    assert_eq!(sim.dials(), [1]);
+    let mut sim = halted();
+    sim.configure(defaults(), true);
+    assert_eq!(sim.dials(), [1]);
+    let mut sim = halted();
+    sim.operate(Operator::Restart);
     assert_eq!(sim.dials(), [1]);
 }
 
