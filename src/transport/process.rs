@@ -143,7 +143,6 @@ impl Family {
     /// Ends what is left of it, once its stdin is closed: a wait, SIGTERM to the group, SIGKILL to the group and to all
     /// descendants; at most 5 s. Where the child has exited by itself, its descendants get both signals.
     pub(super) async fn end(&mut self) -> Reap {
-        self.remember().await;
         let _ = timeout(STDIN_WAIT, self.exited()).await;
         for (signal, wait) in [(Signal::TERM, TERM_WAIT), (Signal::KILL, KILL_WAIT)] {
             if self.ends_with(signal, Instant::now() + wait).await {
@@ -214,7 +213,7 @@ impl Family {
     }
 
     /// Notes who descends from the child while it lives.
-    async fn remember(&mut self) {
+    pub(super) async fn remember(&mut self) {
         if self.end.is_none() {
             self.others().await;
         }

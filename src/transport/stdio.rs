@@ -138,6 +138,8 @@ async fn serve(
         tasks.drain().await;
     }
     link.lost(end, tail.lines()).await;
+    // Before its stdin ends: then it may exit at once, and who came of it could no longer be told.
+    family.remember().await;
     tasks.close_stdin().await;
     let reap = family.end().await;
     tasks.finish().await;

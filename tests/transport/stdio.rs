@@ -245,7 +245,7 @@ async fn noise_is_told_and_harms_nothing() {
             "INFO noise 0: \\u{1b}[1mready\\u{1b}[0m".into()
         )
     );
-    assert!(matches!(noise[1].0, Unreadable::Batch(_)));
+    assert!(matches!(noise[1].0, Unreadable::Invalid { .. }));
     assert_eq!(noise[2].0, Unreadable::NotJson);
     assert!(matches!(noise[3].0, Unreadable::Invalid { .. }));
 }
