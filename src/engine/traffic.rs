@@ -3,6 +3,7 @@
 
 mod away;
 mod clients;
+mod delivery;
 mod downstream;
 mod exchange;
 mod lists;
@@ -11,6 +12,7 @@ mod registrations;
 mod rig;
 mod setups;
 mod upstream;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

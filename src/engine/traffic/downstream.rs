@@ -1,7 +1,7 @@
 //! What hosts send: answered at once, forwarded under the gateway's own ids, or refused (A2, A4, A5, A7).
 
 use super::Traffic;
-use super::upstream::token_of;
+use super::delivery::token_of;
 use crate::engine::answers::{Asker, Call, Own, Want};
 use crate::engine::decision::{Class, Decision, DropReason};
 use crate::engine::input::Moment;

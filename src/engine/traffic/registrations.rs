@@ -270,3 +270,76 @@ fn borrowed(changes: &[(Span, String)]) -> Vec<(Span, &str)> {
         .map(|(span, text)| (span.clone(), &**text))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::rig::{CHAT, REGISTER, Rig, accepted, field, incoming, request};
+
+    #[test]
+    fn g2_a_registration_right_after_initialize_waits_for_its_grant_and_is_answered_itemised() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        rig.server(REGISTER);
+        assert_eq!(rig.waiting(), [1, 0, 0, 0]);
+        rig.accept();
+        let wanted = r#"{"jsonrpc":"2.0","id":100,"result":{"registered":["chat:1"],"results":[{"id":"chat:1","accepted":true}]}}"#;
+        assert!(rig.take_sent().contains(&wanted.to_owned()));
+        assert_eq!(rig.waiting(), [0; 4]);
+    }
+
+    #[test]
+    fn g13_a_host_gets_the_channels_before_the_data_plane_opens() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.server(REGISTER);
+        rig.server(&incoming(1, "chat:1"));
+        rig.client(1, r#"{"experimental":{"mcpl":{}}}"#);
+        rig.host(
+            1,
+            &request(
+                1,
+                "featureSets/update",
+                r#"{"effectiveCapabilities":["*","channels.*"]}"#,
+            ),
+        );
+        rig.receipt(r#"{"accepted":true}"#);
+        let [_, replay] = &rig.take_answers(1)[..] else {
+            panic!("a receipt and a replay are wanted");
+        };
+        assert_eq!(field(replay, "method"), "channels/register");
+        assert_eq!(field(replay, "params.channels.0.id"), "chat:1");
+        rig.host(1, &accepted(replay));
+        let delivered = rig.take_answers(1);
+        assert_eq!(field(&delivered[0], "method"), "channels/incoming");
+        rig.host(1, &accepted(&delivered[0]));
+        let sent = rig.take_sent();
+        assert_eq!(
+            sent.last().unwrap(),
+            r#"{"jsonrpc":"2.0","id":1,"result":{"accepted":true}}"#
+        );
+    }
+
+    #[test]
+    fn g3_a_host_that_does_not_judge_in_time_is_judged_for_and_its_later_refusal_unregisters() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.take_sent();
+        rig.server(REGISTER);
+        let asked = rig.take_answers(1);
+        assert!(rig.take_sent().is_empty());
+        rig.wait(Duration::from_secs(5));
+        assert_eq!(field(&rig.take_sent()[0], "result.registered.0"), "chat:1");
+        assert_eq!(rig.traffic.channels.len(), 1);
+        let id = field(&asked[0], "id");
+        let results = r#"{"results":[{"id":"chat:1","accepted":false}]}"#;
+        rig.host(
+            1,
+            &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{results}}}"#),
+        );
+        assert_eq!(rig.traffic.channels.len(), 0);
+        assert!(rig.take_sent().is_empty());
+    }
+}

@@ -20,6 +20,8 @@ use crate::wire::mcp::Revision;
 
 /// What a chat bridge advertises.
 pub(super) const CHAT: &str = r#"{"capabilities":{"tools":{},"experimental":{"mcpl":{"version":"0.5","pushEvents":true,"inferenceRequest":true,"channels":true}}}}"#;
+/// A chat bridge registers its channel.
+pub(super) const REGISTER: &str = r#"{"jsonrpc":"2.0","id":100,"method":"channels/register","params":{"channels":[{"id":"chat:1"}]}}"#;
 /// What a plain MCP server advertises.
 pub(super) const PLAIN: &str = r#"{"capabilities":{}}"#;
 
@@ -201,6 +203,18 @@ impl Rig {
         its.into_iter().map(|(_, line)| line).collect()
     }
 
+    /// What waits: held requests, held notifications, kept requests, kept notifications.
+    pub(super) fn waiting(&self) -> [usize; 4] {
+        let bounds = self.traffic.settings.bounds;
+        let (held, kept) = self.traffic.waiting.views(self.now, &bounds);
+        [
+            held.requests,
+            held.notifications,
+            kept.requests,
+            kept.notifications,
+        ]
+    }
+
     pub(super) fn take_dismissed(&mut self) -> Vec<(u64, u16)> {
         std::mem::take(&mut self.dismissed)
     }
@@ -219,6 +233,25 @@ impl Rig {
 
 pub(super) fn message(line: &str) -> Message {
     Message::parse(Bytes::copy_from_slice(line.as_bytes())).unwrap()
+}
+
+pub(super) fn request(id: u64, method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+}
+
+pub(super) fn push(id: u64) -> String {
+    request(id, "push/event", &format!(r#"{{"eventId":"e{id}"}}"#))
+}
+
+pub(super) fn incoming(id: u64, channel: &str) -> String {
+    let params = format!(r#"{{"messages":[{{"channelId":"{channel}","messageId":"m{id}"}}]}}"#);
+    request(id, "channels/incoming", &params)
+}
+
+/// A host accepts what it was asked in a line.
+pub(super) fn accepted(host_line: &str) -> String {
+    let id = field(host_line, "id");
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"accepted":true}}}}"#)
 }
 
 /// A member of a line, by its path from the root.

@@ -1,0 +1,314 @@
+//! To whom a message of the server's goes once it is admitted: to the host that serves, to a client that can answer, to
+//! all that want it, or back with a refusal (4-faces, "Who gets what"; G13).
+
+use super::Traffic;
+use crate::engine::answers::{Ask, Want};
+use crate::engine::decision::DropReason;
+use crate::engine::host::{self, Skill};
+use crate::engine::input::Moment;
+use crate::engine::outbox::Outbox;
+use crate::engine::queue::{Item, Seq};
+use crate::ids::{Epoch, SessionId};
+use crate::wire::jsonrpc::{self, Error, Kind, Message, code};
+use crate::wire::mcp::method;
+use crate::wire::mcpl::{self, Plane};
+
+impl Traffic {
+    /// Hands a world message to the host that serves; it stays ours until that host has answered (G13).
+    pub(super) fn deliver(
+        &mut self,
+        session: SessionId,
+        seq: Option<Seq>,
+        item: Item,
+        out: &mut Outbox,
+    ) {
+        let message = item.message.clone();
+        let epoch = item.epoch;
+        let marked = item.redelivered;
+        let seq = match seq {
+            Some(seq) => {
+                self.waiting.hand_out(seq);
+                seq
+            }
+            None => self.waiting.add_out(item),
+        };
+        self.admitted.hand_out(&message);
+        self.ask(session, epoch, &message, Some(seq), marked, out);
+    }
+
+    /// Forwards a request to a host under our own id; a world notification is followed by a ping (G13).
+    fn ask(
+        &mut self,
+        session: SessionId,
+        epoch: Epoch,
+        message: &Message,
+        waiting: Option<Seq>,
+        redelivered: bool,
+        out: &mut Outbox,
+    ) {
+        let ours = self.asks.next_id(session).to_string();
+        let token = token_of(message);
+        let mut changes: Vec<_> = token
+            .iter()
+            .map(|span| (span.clone(), ours.clone()))
+            .collect();
+        if redelivered {
+            changes.extend(mark(message));
+        }
+        let changes: Vec<_> = changes
+            .iter()
+            .map(|(span, text)| (span.clone(), &**text))
+            .collect();
+        out.answer(session, message.with(&ours, &changes));
+        let is_request = message.kind() == Kind::Request;
+        let ask = Ask {
+            epoch,
+            id: message.id(),
+            method: message.method().into(),
+            token: token.map(|span| message.text(&span).into()),
+            waiting,
+            want: if is_request { Want::Answer } else { Want::Ping },
+            deadline: None,
+        };
+        let id = self.asks.open(session, ask);
+        if !is_request {
+            out.answer(session, jsonrpc::request(id, method::PING, "{}"));
+        }
+    }
+
+    pub(super) fn dispatch(&mut self, item: &Item, at: Moment, out: &mut Outbox) {
+        let message = &item.message;
+        let name = message.method();
+        match name {
+            method::TOOLS_CHANGED | method::RESOURCES_CHANGED | method::PROMPTS_CHANGED => {
+                self.tell_all(message, out);
+                self.reread_lists(name, at, out);
+            }
+            mcpl::method::CHANNELS_REGISTER | mcpl::method::CHANNELS_CHANGED => {
+                self.register(item, at, out);
+            }
+            mcpl::method::CHANNELS_LIST => self.list_channels(item, at, out),
+            method::LOG => self.tell_log(message, out),
+            method::RESOURCES_UPDATED => self.tell_subscribers(message, out),
+            method::SAMPLING => self.ask_client(item, Skill::Sampling, out),
+            method::ELICITATION => self.ask_client(item, Skill::Elicitation, out),
+            method::ROOTS_LIST => self.ask_client(item, Skill::Roots, out),
+            mcpl::method::HOST_COMMAND if !self.settings.allow_host_commands => {
+                let error = Error::new(code::NOT_GRANTED, "host commands are not allowed");
+                let error = error.with_data(serde_json::json!({}));
+                self.refuse_server(item.epoch, message, &error, out);
+            }
+            _ => self.give_host(item, out),
+        }
+    }
+
+    fn give_host(&mut self, item: &Item, out: &mut Outbox) {
+        let message = &item.message;
+        match (self.hosts.serving(), message.kind()) {
+            (Some(session), Kind::Request) => self.ask_if_room(session, item, out),
+            (Some(session), _) => {
+                self.tally.delivered += 1;
+                out.answer(session, message.raw().clone());
+            }
+            (None, Kind::Request) => self.refuse_nobody(item, out),
+            (None, _) if message.method().starts_with("notifications/") => {
+                self.tell_all(message, out);
+            }
+            (None, _) => self.drop_read(DropReason::NoReceiver, message.method(), 1, out),
+        }
+    }
+
+    fn ask_if_room(&mut self, session: SessionId, item: &Item, out: &mut Outbox) {
+        if self.asks.len() < self.settings.bounds.in_flight {
+            self.tally.delivered += 1;
+            self.ask(session, item.epoch, &item.message, None, false, out);
+        } else {
+            const CROWDED: &str = "too many requests are in flight; try again later";
+            let error = Error::new(code::BUSY, CROWDED);
+            self.refuse_server(item.epoch, &item.message, &error, out);
+        }
+    }
+
+    fn refuse_nobody(&mut self, item: &Item, out: &mut Outbox) {
+        // A host may come for what only a host serves; nobody else will for the rest.
+        let error = if Plane::of(item.message.method()) == Plane::Control {
+            Error::new(code::BUSY, "no host is connected; try again later")
+        } else {
+            Error::new(code::METHOD_NOT_FOUND, "no client here serves this")
+        };
+        self.refuse_server(item.epoch, &item.message, &error, out);
+    }
+
+    /// A request of MCP's own goes to a client that can serve it (4-faces, "Who gets what").
+    fn ask_client(&mut self, item: &Item, skill: Skill, out: &mut Outbox) {
+        let message = &item.message;
+        match self.hosts.for_request(skill) {
+            Some(session) if message.kind() == Kind::Request => {
+                self.ask_if_room(session, item, out);
+            }
+            None if skill == Skill::Elicitation && message.kind() == Kind::Request => {
+                let id = message.id_text().unwrap_or("null");
+                let answer = jsonrpc::response(id, r#"{"action":"decline"}"#);
+                self.answer_server(item.epoch, answer, out);
+                self.tally.delivered += 1;
+            }
+            None if message.kind() == Kind::Request => self.refuse_nobody(item, out),
+            _ => self.drop_read(DropReason::NoReceiver, message.method(), 1, out),
+        }
+    }
+
+    fn tell_all(&mut self, message: &Message, out: &mut Outbox) {
+        let all: Vec<SessionId> = self.hosts.initialized_ones().map(|(id, _)| id).collect();
+        self.tell(message, &all, out);
+    }
+
+    fn tell_log(&mut self, message: &Message, out: &mut Outbox) {
+        let level = message.param(&["level"]);
+        let level = level.and_then(|span| host::severity(message.text(&span).trim_matches('"')));
+        let wants = self
+            .hosts
+            .initialized_ones()
+            .filter(|(_, session)| session.wants_log(level));
+        let sessions: Vec<SessionId> = wants.map(|(id, _)| id).collect();
+        self.tell(message, &sessions, out);
+    }
+
+    fn tell_subscribers(&mut self, message: &Message, out: &mut Outbox) {
+        let uri = message.param(&["uri"]).map(|span| message.text(&span));
+        let uri = uri.and_then(|text| serde_json::from_str::<String>(text).ok());
+        let sessions = self.hosts.subscribers(&uri.unwrap_or_default());
+        self.tell(message, &sessions, out);
+    }
+
+    /// Copies a notification to sessions.
+    fn tell(&mut self, message: &Message, sessions: &[SessionId], out: &mut Outbox) {
+        if sessions.is_empty() {
+            return self.drop_read(DropReason::NoReceiver, message.method(), 1, out);
+        }
+        self.tally.delivered += 1;
+        for session in sessions {
+            out.answer(*session, message.raw().clone());
+        }
+    }
+}
+
+/// Where a request names a token for its progress.
+pub(super) fn token_of(message: &Message) -> Option<jsonrpc::Span> {
+    let params = message.params()?;
+    memchr::memmem::find(params.as_bytes(), b"progressToken")?;
+    message.param(&["_meta", "progressToken"])
+}
+
+/// The change that marks a message as forwarded a second time (G13).
+fn mark(message: &Message) -> Option<(jsonrpc::Span, String)> {
+    const MARK: &str = r#""tidegate/redelivered":true"#;
+    let meta = message.param(&["_meta"]);
+    let nested = meta.is_some();
+    let span = meta.or_else(|| message.param(&[]))?;
+    let text = message.text(&span);
+    let inside = text.strip_prefix('{')?;
+    let comma = if inside.trim_ascii_start().starts_with('}') {
+        ""
+    } else {
+        ","
+    };
+    let mark = if nested {
+        MARK.into()
+    } else {
+        format!(r#""_meta":{{{MARK}}}"#)
+    };
+    let at = span.start + 1;
+    Some((at..at, mark + comma))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::rig::{PLAIN, Rig, field, push, request};
+    use super::*;
+    use crate::engine::settings::Settings;
+
+    #[test]
+    fn g11_a_host_command_needs_the_operators_leave() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.take_sent();
+        rig.server(&request(1, "host/command", "{}"));
+        assert_eq!(field(&rig.take_sent()[0], "error.code"), code::NOT_GRANTED);
+        let mut rig = Rig::with(Settings {
+            allow_host_commands: true,
+            ..Settings::default()
+        });
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(&request(1, "host/command", "{}"));
+        assert_eq!(field(&rig.take_answers(1)[0], "method"), "host/command");
+    }
+
+    #[test]
+    fn g13_what_a_host_had_not_answered_goes_first_to_the_next_and_is_marked() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(&push(1));
+        rig.server(r#"{"jsonrpc":"2.0","method":"push/event","params":{"_meta":{"k":1}}}"#);
+        rig.event(1, crate::engine::input::HostEvent::Detached);
+        rig.server(&push(3));
+        assert_eq!(rig.waiting(), [2, 1, 0, 0]);
+        rig.client(2, r#"{"experimental":{"mcpl":{}}}"#);
+        rig.wait(Duration::from_secs(15));
+        let lines = rig.take_answers(2);
+        assert_eq!(field(&lines[0], "params.eventId"), "e1");
+        let mark = "tidegate~1redelivered";
+        for line in &lines[..2] {
+            assert_eq!(field(line, &format!("params._meta.{mark}")), true, "{line}");
+        }
+        assert_eq!(field(&lines[1], "params._meta.k"), 1);
+        assert_eq!(field(&lines[2], "method"), "ping");
+        assert_eq!(field(&lines[3], "params._meta"), serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_request_of_mcps_own_goes_to_the_client_whose_call_is_in_flight() {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        rig.client(1, r#"{"sampling":{}}"#);
+        rig.client(2, r#"{"sampling":{}}"#);
+        rig.host(2, &request(1, "tools/call", "{}"));
+        rig.server(&request(1, "sampling/createMessage", "{}"));
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!(
+            field(&rig.take_answers(2)[0], "method"),
+            "sampling/createMessage"
+        );
+        rig.take_sent();
+        rig.server(&request(2, "elicitation/create", "{}"));
+        rig.server(&request(3, "roots/list", "{}"));
+        let sent = rig.take_sent();
+        assert_eq!(field(&sent[0], "result.action"), "decline");
+        assert_eq!(field(&sent[1], "error.code"), code::METHOD_NOT_FOUND);
+    }
+
+    #[test]
+    fn logs_go_by_level_and_updates_by_subscription() {
+        let mut rig = Rig::new();
+        rig.adopt(r#"{"capabilities":{"logging":{},"resources":{"subscribe":true}}}"#);
+        rig.client(1, "{}");
+        rig.client(2, "{}");
+        rig.host(1, &request(1, "logging/setLevel", r#"{"level":"error"}"#));
+        rig.host(2, &request(1, "logging/setLevel", r#"{"level":"debug"}"#));
+        rig.host(2, &request(2, "resources/subscribe", r#"{"uri":"a"}"#));
+        rig.take_answers(1);
+        rig.take_answers(2);
+        for line in [
+            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a"}}"#,
+        ] {
+            rig.server(line);
+            assert!(rig.take_answers(1).is_empty());
+            assert_eq!(rig.take_answers(2), [line]);
+        }
+    }
+}
