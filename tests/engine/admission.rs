@@ -15,15 +15,9 @@ fn without(path: &str) -> Settings {
     settings
 }
 
-fn started(settings: Settings, peer: Peer) -> World {
-    let mut world = World::with(settings, peer);
-    world.start();
-    world
-}
-
 #[test]
 fn g11_a_live_request_without_its_capability_is_refused_and_named() {
-    let mut world = started(without("pushEvents"), Peer::bridge());
+    let mut world = World::started(without("pushEvents"), Peer::bridge());
     let host = world.attach_host(1);
     world.says(&push(Some(1), 1));
     let refusal = world.answer(1).unwrap();
@@ -36,7 +30,7 @@ fn g11_a_live_request_without_its_capability_is_refused_and_named() {
 
 #[test]
 fn g11_a_live_notification_without_its_capability_is_dropped() {
-    let mut world = started(without("pushEvents"), Peer::bridge());
+    let mut world = World::started(without("pushEvents"), Peer::bridge());
     world.attach_host(1);
     world.says(&push(None, 1));
     assert_eq!(world.dropped(DropReason::NotGranted), 1);
@@ -51,7 +45,7 @@ fn g11_each_method_needs_its_own_capability() {
         ("channels/incoming", "channels.incoming"),
         ("inference/request", "inferenceRequest"),
     ] {
-        let mut world = started(without(path), Peer::bridge());
+        let mut world = World::started(without(path), Peer::bridge());
         world.attach_host(1);
         world.says(&request(1, method, json!({"channels": [], "messages": []})));
         let answer = world
@@ -64,7 +58,7 @@ fn g11_each_method_needs_its_own_capability() {
 
 #[test]
 fn g11_the_grant_that_counts_is_the_one_at_admission_not_at_receipt() {
-    let mut world = started(Settings::default(), Peer::bridge());
+    let mut world = World::started(Settings::default(), Peer::bridge());
     world.says(&push(Some(1), 1));
     // The host narrows as it begins to serve: the flush that follows finds the narrowed grant.
     let host = world.attach(1, json!({"experimental": {"mcpl": bridge()}}));
@@ -83,7 +77,7 @@ fn g11_the_grant_that_counts_is_the_one_at_admission_not_at_receipt() {
 
 #[test]
 fn g11_what_is_kept_without_its_capability_stays_kept_until_an_epoch_grants_it() {
-    let mut world = started(Settings::default(), Peer::bridge());
+    let mut world = World::started(Settings::default(), Peer::bridge());
     world.says(&push(Some(1), 1));
     world.lose(End::Exit(1));
     let host = world.attach_host(1);
@@ -100,7 +94,7 @@ fn g11_what_is_kept_without_its_capability_stays_kept_until_an_epoch_grants_it()
 
 #[test]
 fn g11_what_is_kept_is_not_dropped_by_an_epoch_without_mcpl() {
-    let mut world = started(Settings::default(), Peer::bridge());
+    let mut world = World::started(Settings::default(), Peer::bridge());
     world.says(&push(Some(1), 1));
     world.lose(End::Exit(1));
     world.peer.mcpl = None;
@@ -113,7 +107,7 @@ fn g11_what_is_kept_is_not_dropped_by_an_epoch_without_mcpl() {
 fn g11_registrations_are_judged_descriptor_by_descriptor() {
     let mut settings = Settings::default();
     settings.mask.channels = Some(vec!["chat:*".into()]);
-    let mut world = started(settings, Peer::bridge());
+    let mut world = World::started(settings, Peer::bridge());
     world.says(&request(
         1,
         "channels/register",
@@ -140,7 +134,7 @@ fn g11_registrations_are_judged_descriptor_by_descriptor() {
 
 #[test]
 fn g11_host_command_needs_the_operators_word() {
-    let mut world = started(Settings::default(), Peer::bridge());
+    let mut world = World::started(Settings::default(), Peer::bridge());
     world.attach_host(1);
     world.says(&request(1, "host/command", json!({"command": "resume"})));
     assert_eq!(code(&world.answer(1).unwrap()), Some(-32002));
@@ -148,7 +142,7 @@ fn g11_host_command_needs_the_operators_word() {
         allow_host_commands: true,
         ..Settings::default()
     };
-    let mut world = started(settings, Peer::bridge());
+    let mut world = World::started(settings, Peer::bridge());
     let host = world.attach_host(1);
     world.says(&request(1, "host/command", json!({"command": "resume"})));
     assert_eq!(world.asked_host(host, "host/command").len(), 1);

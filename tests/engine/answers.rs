@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 use tidegate::engine::decision::DropReason;
-use tidegate::engine::input::{End, HostEvent, LinkEvent, Outcome};
+use tidegate::engine::input::{End, HostEvent, LinkEvent};
 use tidegate::engine::output::Output;
 use tidegate::engine::settings::Settings;
 use tidegate::ids::{Epoch, SessionId};
 
 use crate::world::message::{code, error, method, push, raw, request, result};
-use crate::world::peer::{Fate, Peer, Receipt};
+use crate::world::peer::{Fate, Peer, REFUSED, Receipt};
 use crate::world::{World, secs};
 
 fn plain() -> World {
@@ -323,14 +323,13 @@ fn list_changes(world: &World, session: SessionId) -> usize {
 
 #[test]
 fn a6_a_server_that_never_connected_is_never_announced() {
-    let mut world = World::with(
+    let mut world = World::started(
         Settings::default(),
         Peer {
-            fate: Fate::Fail(Outcome::Refused, None),
+            fate: REFUSED,
             ..Peer::bridge()
         },
     );
-    world.start();
     let host = world.attach_host(1);
     world.host_says(host, &request(1, "tools/list", json!({})));
     assert_eq!(
@@ -343,14 +342,13 @@ fn a6_a_server_that_never_connected_is_never_announced() {
 
 #[test]
 fn a6_lists_are_announced_once_their_server_serves_and_only_if_they_changed() {
-    let mut world = World::with(
+    let mut world = World::started(
         Settings::default(),
         Peer {
-            fate: Fate::Fail(Outcome::Refused, None),
+            fate: REFUSED,
             ..Peer::bridge()
         },
     );
-    world.start();
     let host = world.attach_host(1);
     world.host_says(host, &request(1, "tools/list", json!({})));
     world.peer.fate = Fate::Serve(None);
@@ -388,14 +386,13 @@ fn a6_lists_are_announced_once_their_server_serves_and_only_if_they_changed() {
 
 #[test]
 fn a6_a_transport_that_ends_before_its_exchange_settles_announces_nothing() {
-    let mut world = World::with(
+    let mut world = World::started(
         Settings::default(),
         Peer {
             receipt: Receipt::Silent,
             ..Peer::bridge()
         },
     );
-    world.start();
     let host = world.attach_host(1);
     world.run_for(secs(1));
     world.lose(End::Exit(1));
@@ -417,7 +414,7 @@ fn a6_lists_stay_as_they_were_while_the_server_is_away() {
     world.host_says(host, &request(1, "tools/list", json!({})));
     let before: Value = world.answer_to_host(host, 1).unwrap()["result"]["tools"].clone();
     assert_eq!(before[0]["name"], "echo");
-    world.peer.fate = Fate::Fail(Outcome::Refused, None);
+    world.peer.fate = REFUSED;
     world.lose(End::Exit(1));
     world.host_says(host, &request(2, "tools/list", json!({})));
     assert_eq!(

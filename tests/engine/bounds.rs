@@ -13,9 +13,7 @@ use crate::world::{World, secs};
 fn bounded(change: impl Fn(&mut Settings)) -> World {
     let mut settings = Settings::default();
     change(&mut settings);
-    let mut world = World::with(settings, Peer::bridge());
-    world.start();
-    world
+    World::started(settings, Peer::bridge())
 }
 
 #[test]

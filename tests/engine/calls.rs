@@ -9,10 +9,8 @@ use tidegate::engine::settings::Settings;
 use tidegate::ids::{Epoch, SessionId};
 
 use crate::world::message::{code, notification, request, result};
-use crate::world::peer::{Fate, Peer, Receipt};
+use crate::world::peer::{Fate, Peer, REFUSED, Receipt};
 use crate::world::{World, secs};
-
-const REFUSED: Fate = Fate::Fail(Outcome::Refused, None);
 
 fn call(id: u64) -> Value {
     request(id, "tools/call", json!({"name": "echo", "arguments": {}}))
@@ -136,14 +134,13 @@ fn a4_an_ended_server_says_so() {
 
 #[test]
 fn a4_a_call_during_a_dial_and_before_the_exchange_settles_is_answered_one_way_or_the_other() {
-    let mut world = World::with(
+    let mut world = World::started(
         Settings::default(),
         Peer {
             fate: Fate::Mute,
             ..Peer::bridge()
         },
     );
-    world.start();
     let client = world.attach(1, json!({}));
     world.host_says(client, &call(1));
     assert_eq!(

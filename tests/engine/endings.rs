@@ -3,37 +3,11 @@
 use std::time::Duration;
 
 use tidegate::engine::decision::State;
-use tidegate::engine::input::{End, LinkEvent, Outcome, Reap};
+use tidegate::engine::input::{End, LinkEvent, Reap};
 use tidegate::engine::settings::Settings;
 
-use crate::world::peer::{Fate, Peer};
-use crate::world::{Jitter, World, secs};
-
-const REFUSED: Fate = Fate::Fail(Outcome::Refused, None);
-
-fn never() -> Peer {
-    Peer {
-        fate: REFUSED,
-        ..Peer::default()
-    }
-}
-
-fn lives(life: Duration) -> Peer {
-    Peer {
-        fate: Fate::Serve(Some(life)),
-        ..Peer::default()
-    }
-}
-
-fn started(settings: Settings, peer: Peer) -> World {
-    let mut world = World::with(settings, peer);
-    world.start();
-    world
-}
-
-fn in_seconds(waits: &[u128]) -> Vec<u128> {
-    waits.iter().map(|wait| wait / 1000).collect()
-}
+use crate::world::peer::{Fate, Peer, REFUSED};
+use crate::world::{Jitter, World, in_seconds, secs};
 
 #[test]
 fn r7_a_short_end_says_how_long_it_lived_and_how_it_ended() {
@@ -47,7 +21,7 @@ fn r7_a_short_end_says_how_long_it_lived_and_how_it_ended() {
         (close, "close code 1006"),
         (End::Http(502), "HTTP status 502"),
     ] {
-        let mut world = started(Settings::default(), Peer::default());
+        let mut world = World::started(Settings::default(), Peer::default());
         world.run_for(Duration::from_millis(12_900));
         world.lose(end);
         let told = world.told(&["short-end"]);
@@ -60,7 +34,7 @@ fn r7_a_short_end_says_how_long_it_lived_and_how_it_ended() {
 
 #[test]
 fn r7_the_stderr_tail_goes_with_a_short_ends_report() {
-    let mut world = started(Settings::default(), Peer::default());
+    let mut world = World::started(Settings::default(), Peer::default());
     world.run_for(secs(1));
     world.link(LinkEvent::Lost(tidegate::engine::input::Loss {
         end: End::Exit(1),
@@ -73,9 +47,9 @@ fn r7_the_stderr_tail_goes_with_a_short_ends_report() {
 #[test]
 fn r8_exit_0_and_sigterm_soon_after_the_handshake_are_short_ends() {
     for end in [End::Exit(0), End::Exit(143), End::Signal(15)] {
-        let mut peer = lives(secs(1));
+        let mut peer = Peer::living(secs(1));
         peer.end = end;
-        let mut world = started(Settings::default(), peer);
+        let mut world = World::started(Settings::default(), peer);
         world.run_for(secs(1));
         assert_eq!(world.count_of("short-end"), 1);
         assert_eq!(in_seconds(&world.waits()), [5]);
@@ -90,7 +64,7 @@ fn r10_a_version_verdict_of_a_launched_server_halts_with_one_report() {
         ..Peer::default()
     };
     peer.fates.extend([REFUSED, REFUSED]);
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(86_400 * 30));
     assert_eq!(world.dials().len(), 3);
     assert_eq!(world.snapshot().state, State::Halted);
@@ -129,7 +103,7 @@ fn r10_a_version_verdict_of_a_remote_server_is_retried_slowly() {
 }
 
 fn unreapable(life: u64) -> World {
-    let mut peer = lives(secs(life));
+    let mut peer = Peer::living(secs(life));
     peer.reap = Reap::Unreapable { pids: vec![4711] };
     peer.fates.extend([REFUSED, REFUSED]);
     peer.fates.push_back(Fate::Serve(Some(secs(life))));
@@ -182,7 +156,7 @@ fn r20_with_reconnect_off_a_failed_first_connect_opens_the_episode_at_once() {
         reconnect: false,
         ..Settings::default()
     };
-    let mut world = started(settings, never());
+    let mut world = World::started(settings, Peer::refusing());
     assert_eq!(world.snapshot().state, State::Halted);
     assert_eq!(world.count_of("down"), 1);
     world.run_for(secs(86_400));
@@ -201,9 +175,9 @@ fn r20_with_reconnect_off_an_end_as_asked_is_no_episode() {
             reconnect: false,
             ..Settings::default()
         };
-        let mut peer = lives(secs(10));
+        let mut peer = Peer::living(secs(10));
         peer.end = end.clone();
-        let mut world = started(settings, peer);
+        let mut world = World::started(settings, peer);
         world.run_for(secs(86_400));
         assert_eq!(world.snapshot().state, State::Ended, "{end}");
         assert_eq!(world.count_of("down"), 0, "{end}");
@@ -222,9 +196,9 @@ fn r20_with_reconnect_off_any_other_end_opens_the_episode_at_once() {
             reconnect: false,
             ..Settings::default()
         };
-        let mut peer = lives(secs(life));
+        let mut peer = Peer::living(secs(life));
         peer.end = end.clone();
-        let mut world = started(settings, peer);
+        let mut world = World::started(settings, peer);
         world.run_for(secs(2_000));
         assert_eq!(world.snapshot().state, State::Halted, "{end}");
         assert_eq!(world.count_of("down"), 1, "{end}");

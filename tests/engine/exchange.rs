@@ -2,25 +2,23 @@
 
 use serde_json::{Value, json};
 use tidegate::engine::decision::{Decision, Exchange, Hold, State};
-use tidegate::engine::input::{End, Outcome};
+use tidegate::engine::input::End;
 use tidegate::engine::output::{Output, Record};
 use tidegate::engine::settings::Settings;
 use tidegate::ids::Epoch;
 
 use crate::world::message::{code, notification, request, result};
-use crate::world::peer::{Fate, Peer, Receipt, bridge};
+use crate::world::peer::{Fate, Peer, REFUSED, Receipt, bridge};
 use crate::world::{World, secs};
 
 fn bridge_with(receipt: Receipt) -> World {
-    let mut world = World::with(
+    World::started(
         Settings::default(),
         Peer {
             receipt,
             ..Peer::bridge()
         },
-    );
-    world.start();
-    world
+    )
 }
 
 fn settled(world: &World) -> Vec<Exchange> {
@@ -77,8 +75,7 @@ fn p1_the_exchange_starts_at_adoption_and_waits_for_no_host() {
 fn p1_the_exchange_is_a_request_also_when_it_grants_nothing() {
     let mut settings = Settings::default();
     settings.mask.enabled_capabilities = Some(vec![]);
-    let mut world = World::with(settings, Peer::bridge());
-    world.start();
+    let world = World::started(settings, Peer::bridge());
     let asked = world.asked_server("featureSets/update");
     assert_eq!(asked.len(), 1);
     assert_eq!(asked[0].1["params"]["effectiveCapabilities"], json!([]));
@@ -90,8 +87,7 @@ fn p1_the_exchange_is_a_request_also_when_it_grants_nothing() {
 fn p1_the_mask_and_the_host_narrow_what_the_server_advertises() {
     let mut settings = Settings::default();
     settings.mask.disabled_capabilities = vec!["inferenceRequest".into()];
-    let mut world = World::with(settings, Peer::bridge());
-    world.start();
+    let mut world = World::started(settings, Peer::bridge());
     assert!(world.grants("pushEvents") && !world.grants("inferenceRequest"));
     let host = host_of(&mut world);
     world.host_says(
@@ -411,21 +407,19 @@ fn p7_a_refusal_is_not_overruled_by_granting_without_a_receipt() {
         receipt: Receipt::Result(json!({"accepted": false, "fallback": "mcp-only"})),
         ..Peer::bridge()
     };
-    let mut world = World::with(settings, peer);
-    world.start();
+    let world = World::started(settings, peer);
     assert!(world.snapshot().granted.is_empty());
 }
 
 #[test]
 fn p1_p6_a_host_that_attaches_while_the_server_is_away_serves_under_the_next_epoch() {
-    let mut world = World::with(
+    let mut world = World::started(
         Settings::default(),
         Peer {
-            fate: Fate::Fail(Outcome::Refused, None),
+            fate: REFUSED,
             ..Peer::bridge()
         },
     );
-    world.start();
     let host = world.attach_host(1);
     world.peer.fate = Fate::Serve(None);
     world.run_for(secs(30));

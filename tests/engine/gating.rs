@@ -2,24 +2,22 @@
 
 use serde_json::json;
 use tidegate::engine::decision::{DropReason, Hold};
-use tidegate::engine::input::{End, Operator, Outcome, Stop};
+use tidegate::engine::input::{End, Operator, Stop};
 use tidegate::engine::settings::Settings;
 
 use crate::world::message::{code, incoming, maybe_request, notification, push, register, request};
-use crate::world::peer::{Fate, Peer, Receipt};
+use crate::world::peer::{Fate, Peer, REFUSED, Receipt};
 use crate::world::{World, secs};
 
 /// A bridge whose exchange has not settled.
 fn unsettled() -> World {
-    let mut world = World::with(
+    World::started(
         Settings::default(),
         Peer {
             receipt: Receipt::Silent,
             ..Peer::bridge()
         },
-    );
-    world.start();
-    world
+    )
 }
 
 fn accept() -> serde_json::Value {
@@ -247,8 +245,7 @@ fn g3_world_messages_wait_while_the_lists_are_read_again() {
 fn g4_held_requests_beyond_the_bound_are_refused_to_the_server() {
     let mut settings = Settings::default();
     settings.bounds.held_requests = 3;
-    let mut world = World::with(settings, Peer::bridge());
-    world.start();
+    let mut world = World::started(settings, Peer::bridge());
     for n in 1..=4 {
         world.says(&push(Some(n), n));
     }
@@ -263,8 +260,7 @@ fn g4_held_requests_beyond_the_bound_are_refused_to_the_server() {
 fn g4_held_notifications_beyond_the_bound_push_out_the_oldest() {
     let mut settings = Settings::default();
     settings.bounds.held_notifications = 2;
-    let mut world = World::with(settings, Peer::bridge());
-    world.start();
+    let mut world = World::started(settings, Peer::bridge());
     for n in 1..=4 {
         world.says(&push(None, n));
     }
@@ -278,8 +274,7 @@ fn g4_bytes_bound_what_is_held_exactly_as_counts_do() {
     let size = push(Some(1), 1).to_string().len();
     let mut settings = Settings::default();
     settings.bounds.held_bytes = size * 2;
-    let mut world = World::with(settings, Peer::bridge());
-    world.start();
+    let mut world = World::started(settings, Peer::bridge());
     for n in 1..=3 {
         world.says(&push(Some(n), n));
     }
@@ -344,8 +339,7 @@ fn g5_closed_for_good_drops_the_world_too() {
         reconnect: false,
         ..Settings::default()
     };
-    let mut world = World::with(settings, Peer::bridge());
-    world.start();
+    let mut world = World::started(settings, Peer::bridge());
     world.says(&push(Some(1), 1));
     world.lose(End::Exit(1));
     assert_eq!(world.dropped(DropReason::ClosedForGood), 1);
@@ -423,8 +417,7 @@ fn g7_a_late_world_message_of_a_connection_closed_for_good_is_dropped() {
         reconnect: false,
         ..Settings::default()
     };
-    let mut world = World::with(settings, Peer::bridge());
-    world.start();
+    let mut world = World::started(settings, Peer::bridge());
     world.lose_but_not_gone(End::Exit(1));
     world.says(&push(Some(1), 1));
     assert_eq!(world.waiting(), 0);
@@ -436,7 +429,7 @@ fn g8_between_epochs_nothing_kept_is_admitted() {
     let mut world = World::bridge();
     world.operator(Operator::Pause);
     world.says(&push(Some(1), 1));
-    world.peer.fate = Fate::Fail(Outcome::Refused, None);
+    world.peer.fate = REFUSED;
     world.lose(End::Exit(1));
     let host = world.attach_host(1);
     world.operator(Operator::Resume);

@@ -1,13 +1,13 @@
 //! P2, P3 and P9: which paths a pattern covers, and in which order a change takes effect.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate::engine::settings::{Mask, Settings};
 
 use crate::world::World;
 use crate::world::message::request;
 use crate::world::peer::{Peer, Receipt, bridge};
 
-fn granted(mcpl: serde_json::Value, mask: Mask) -> Vec<&'static str> {
+fn granted(mcpl: Value, mask: Mask) -> Vec<&'static str> {
     let settings = Settings {
         mask,
         ..Settings::default()
@@ -16,8 +16,7 @@ fn granted(mcpl: serde_json::Value, mask: Mask) -> Vec<&'static str> {
         mcpl: Some(mcpl),
         ..Peer::default()
     };
-    let mut world = World::with(settings, peer);
-    world.start();
+    let world = World::started(settings, peer);
     world.snapshot().granted
 }
 
@@ -33,6 +32,12 @@ fn enabled(patterns: &[&str]) -> Mask {
         enabled_capabilities: Some(patterns.iter().map(|&pattern| pattern.into()).collect()),
         ..Mask::default()
     }
+}
+
+/// A host narrows the grant to these paths.
+fn update(id: &str, to: &[&str]) -> Value {
+    let paths = json!({"effectiveCapabilities": to});
+    request(id, "featureSets/update", paths)
 }
 
 #[test]
@@ -127,13 +132,6 @@ fn p3_a_reduction_takes_effect_before_the_server_is_told() {
 fn p3_an_expansion_takes_effect_at_its_receipt_and_unanswered_it_does_not() {
     let mut world = World::bridge();
     let host = world.attach(1, json!({"experimental": {"mcpl": bridge()}}));
-    let update = |id: &str, to: &[&str]| {
-        request(
-            id,
-            "featureSets/update",
-            json!({"effectiveCapabilities": to}),
-        )
-    };
     world.host_says(host, &update("less", &["channels.register"]));
     world.peer.receipt = Receipt::Silent;
     world.host_says(host, &update("more", &["channels.register", "pushEvents"]));
@@ -151,13 +149,6 @@ fn p3_an_expansion_takes_effect_at_its_receipt_and_unanswered_it_does_not() {
 fn p3_a_change_that_reduces_and_expands_reduces_first() {
     let mut world = World::bridge();
     let host = world.attach(1, json!({"experimental": {"mcpl": bridge()}}));
-    let update = |id: &str, to: &[&str]| {
-        request(
-            id,
-            "featureSets/update",
-            json!({"effectiveCapabilities": to}),
-        )
-    };
     world.host_says(
         host,
         &update("one", &["channels.register", "channels.incoming"]),

@@ -1,13 +1,11 @@
 //! R14 and R9's engine half: what an operator and a reload do.
 
 use tidegate::engine::decision::State;
-use tidegate::engine::input::{End, Input, Operator, Outcome, Stop};
+use tidegate::engine::input::{End, Input, Operator, Stop};
 use tidegate::engine::settings::Settings;
 
-use crate::world::peer::{Fate, Peer};
+use crate::world::peer::{Fate, Peer, REFUSED};
 use crate::world::{World, secs};
-
-const REFUSED: Fate = Fate::Fail(Outcome::Refused, None);
 
 fn failing(times: usize, then: Fate) -> World {
     let mut peer = Peer {
@@ -15,9 +13,7 @@ fn failing(times: usize, then: Fate) -> World {
         ..Peer::default()
     };
     peer.fates.extend(std::iter::repeat_n(REFUSED, times));
-    let mut world = World::with(Settings::default(), peer);
-    world.start();
-    world
+    World::started(Settings::default(), peer)
 }
 
 #[test]

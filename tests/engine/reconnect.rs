@@ -9,38 +9,12 @@ use tidegate::engine::settings::{Settings, WAIT_MAX};
 use tidegate::engine::timers::Timer;
 use tidegate::ids::Epoch;
 
-use crate::world::peer::{Fate, Peer};
-use crate::world::{Jitter, World, secs};
-
-const REFUSED: Fate = Fate::Fail(Outcome::Refused, None);
-
-fn never() -> Peer {
-    Peer {
-        fate: REFUSED,
-        ..Peer::default()
-    }
-}
-
-fn lives(life: Duration) -> Peer {
-    Peer {
-        fate: Fate::Serve(Some(life)),
-        ..Peer::default()
-    }
-}
-
-fn started(settings: Settings, peer: Peer) -> World {
-    let mut world = World::with(settings, peer);
-    world.start();
-    world
-}
-
-fn in_seconds(waits: &[u128]) -> Vec<u128> {
-    waits.iter().map(|wait| wait / 1000).collect()
-}
+use crate::world::peer::{Fate, Peer, REFUSED};
+use crate::world::{Jitter, World, in_seconds, secs};
 
 #[test]
 fn r1_attempts_are_numbered_from_0_and_each_failure_counts_one() {
-    let mut world = started(Settings::default(), never());
+    let mut world = World::started(Settings::default(), Peer::refusing());
     world.run_for(secs(80));
     let dials = world.dials();
     assert_eq!(
@@ -53,7 +27,7 @@ fn r1_attempts_are_numbered_from_0_and_each_failure_counts_one() {
 
 #[test]
 fn r1_every_epoch_has_its_number_and_its_launch_is_recorded() {
-    let mut world = started(Settings::default(), never());
+    let mut world = World::started(Settings::default(), Peer::refusing());
     world.run_for(secs(20));
     let launches: Vec<_> = world
         .trace
@@ -70,7 +44,7 @@ fn r1_every_epoch_has_its_number_and_its_launch_is_recorded() {
 fn r1_lasting_sets_the_count_to_0_while_connected() {
     let mut peer = Peer::default();
     peer.fates.extend([REFUSED, REFUSED]);
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(15 + 299));
     assert_eq!(world.snapshot().failed_attempts, 2);
     world.run_for(secs(1));
@@ -80,7 +54,7 @@ fn r1_lasting_sets_the_count_to_0_while_connected() {
 
 #[test]
 fn r1_a_resumed_count_is_the_number_of_the_first_dial_one_interval_after_the_last_launch() {
-    let mut world = World::with(Settings::default(), never());
+    let mut world = World::with(Settings::default(), Peer::refusing());
     world.start_with(Resumed {
         epoch: Epoch(41),
         failed_attempts: 3,
@@ -97,7 +71,7 @@ fn r1_a_resumed_count_is_the_number_of_the_first_dial_one_interval_after_the_las
 #[test]
 fn r1_a_resumed_count_is_dialed_at_once_when_the_last_launch_is_long_ago_or_unknown() {
     for since_launch in [Some(secs(5)), Some(secs(86_400)), None] {
-        let mut world = World::with(Settings::default(), never());
+        let mut world = World::with(Settings::default(), Peer::refusing());
         world.start_with(Resumed {
             failed_attempts: 7,
             since_launch,
@@ -109,7 +83,7 @@ fn r1_a_resumed_count_is_dialed_at_once_when_the_last_launch_is_long_ago_or_unkn
 
 #[test]
 fn r2_waits_double_up_to_the_cap() {
-    let mut world = started(Settings::default(), never());
+    let mut world = World::started(Settings::default(), Peer::refusing());
     world.run_for(secs(1_300));
     let waits = in_seconds(&world.waits());
     assert_eq!(waits[..8], [5, 10, 20, 40, 80, 160, 300, 300]);
@@ -122,7 +96,7 @@ fn r2_jitter_is_a_quarter_either_way_and_the_cap_applies_before_it() {
         (1.0, 6_250, 375_000),
         (9.0, 6_250, 375_000),
     ] {
-        let mut world = World::with(Settings::default(), never());
+        let mut world = World::with(Settings::default(), Peer::refusing());
         world.jitter = Jitter::Fixed(jitter);
         world.start();
         world.run_for(secs(3_000));
@@ -139,7 +113,7 @@ fn r2_no_wait_exceeds_a_timers_limit_whatever_the_cap() {
             max_interval,
             ..Settings::default()
         };
-        let mut world = World::with(settings, never());
+        let mut world = World::with(settings, Peer::refusing());
         world.jitter = Jitter::Fixed(1.0);
         world.start();
         world.run_for(secs(86_400 * 2_000));
@@ -155,7 +129,7 @@ fn r2_an_interval_above_its_cap_waits_for_the_cap() {
         max_interval: secs(4),
         ..Settings::default()
     };
-    let mut world = started(settings, never());
+    let mut world = World::started(settings, Peer::refusing());
     world.run_for(secs(30));
     assert_eq!(in_seconds(&world.waits())[..3], [4, 4, 4]);
 }
@@ -166,7 +140,7 @@ fn r3_the_threshold_is_shown_and_is_what_the_connection_is_measured_by() {
         max_interval: secs(1200),
         ..Settings::default()
     };
-    let mut world = started(settings, Peer::default());
+    let mut world = World::started(settings, Peer::default());
     assert_eq!(world.snapshot().lasting_threshold, secs(1200));
     assert_eq!(world.next_deadline().unwrap(), (secs(1200), Timer::Lasting));
     world.run_for(secs(1199));
@@ -177,7 +151,10 @@ fn r3_the_threshold_is_shown_and_is_what_the_connection_is_measured_by() {
 
 #[test]
 fn r4_a_short_connection_is_the_failure_of_its_attempt() {
-    let mut world = started(Settings::default(), lives(Duration::from_millis(300)));
+    let mut world = World::started(
+        Settings::default(),
+        Peer::living(Duration::from_millis(300)),
+    );
     world.run_for(secs(700));
     assert_eq!(
         in_seconds(&world.waits())[..7],
@@ -197,8 +174,8 @@ fn r4_a_server_that_dies_after_its_handshake_has_the_waits_and_edges_of_one_that
         max_interval: Duration::from_millis(3_200),
         ..Settings::default()
     };
-    let mut dying = started(settings.clone(), lives(Duration::from_millis(300)));
-    let mut dead = started(settings, never());
+    let mut dying = World::started(settings.clone(), Peer::living(Duration::from_millis(300)));
+    let mut dead = World::started(settings, Peer::refusing());
     dying.run_for(secs(120));
     dead.run_for(secs(120));
     let waits = dead.waits();
@@ -216,7 +193,7 @@ fn r4_a_server_that_dies_after_its_handshake_has_the_waits_and_edges_of_one_that
 
 #[test]
 fn r4_the_loss_is_counted_before_anything_else_can_see_it() {
-    let mut world = started(Settings::default(), Peer::default());
+    let mut world = World::started(Settings::default(), Peer::default());
     world.run_for(secs(10));
     world.lose_but_not_gone(End::Exit(1));
     assert_eq!(world.snapshot().failed_attempts, 1);
@@ -247,7 +224,7 @@ fn r4_the_loss_is_counted_before_anything_else_can_see_it() {
 
 #[test]
 fn r4_a_loss_said_twice_is_counted_once() {
-    let mut world = started(Settings::default(), Peer::default());
+    let mut world = World::started(Settings::default(), Peer::default());
     world.run_for(secs(10));
     world.lose_but_not_gone(End::Exit(1));
     let lost = world.peer.lost(End::Exit(1));
@@ -261,9 +238,9 @@ fn r4_a_loss_said_twice_is_counted_once() {
 
 #[test]
 fn r5_a_connection_that_lasts_starts_the_count_afresh_at_that_moment() {
-    let mut peer = lives(secs(400));
+    let mut peer = Peer::living(secs(400));
     peer.fates.extend([REFUSED, REFUSED, REFUSED]);
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(35 + 400));
     assert_eq!(
         world.told(&["lasted"]),
@@ -277,12 +254,12 @@ fn r5_a_connection_that_lasts_starts_the_count_afresh_at_that_moment() {
 
 #[test]
 fn r5_an_end_at_the_threshold_whose_timer_is_late_has_lasted() {
-    let mut world = started(Settings::default(), Peer::default());
+    let mut world = World::started(Settings::default(), Peer::default());
     // The loop was late: the loss is handled before the timer that was due at the same time, or long before.
     for late in [Duration::ZERO, secs(20)] {
         let mut peer = Peer::default();
         peer.fates.extend([REFUSED, REFUSED]);
-        world = started(Settings::default(), peer);
+        world = World::started(Settings::default(), peer);
         world.run_for(secs(15));
         world.now += secs(300) + late;
         world.lose_but_not_gone(End::Exit(1));
@@ -296,7 +273,7 @@ fn r5_an_end_at_the_threshold_whose_timer_is_late_has_lasted() {
 fn r5_lasting_is_recorded_with_the_count() {
     let mut peer = Peer::default();
     peer.fates.push_back(REFUSED);
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(305));
     let records: Vec<_> = world
         .trace
@@ -318,7 +295,7 @@ fn r6_a_life_is_measured_from_the_completed_handshake() {
         fate: Fate::Mute,
         ..Peer::default()
     };
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(29));
     let initialize = world.asked_server("initialize")[0].1.clone();
     world.peer.fate = Fate::Serve(None);
@@ -350,7 +327,7 @@ fn r13_after_a_stop_nothing_is_dialed_whatever_was_in_flight() {
             let mut peer = Peer::bridge();
             peer.fate = fate.clone();
             peer.gone_after = secs(3);
-            let mut world = started(Settings::default(), peer);
+            let mut world = World::started(Settings::default(), peer);
             world.run_for(secs(1));
             world.stop(stop);
             let before = (world.dials().len(), world.count_of("short-end"));
@@ -374,7 +351,7 @@ fn r13_after_a_stop_nothing_is_dialed_whatever_was_in_flight() {
 
 #[test]
 fn r13_a_stop_closes_what_is_open() {
-    let mut world = started(Settings::default(), Peer::bridge());
+    let mut world = World::started(Settings::default(), Peer::bridge());
     world.stop(Stop::Shutdown);
     let closes = world
         .trace
@@ -390,7 +367,7 @@ fn r15_a_dial_has_15_seconds_and_an_initialize_30() {
             fate: fate.clone(),
             ..Peer::default()
         };
-        let mut world = started(Settings::default(), peer);
+        let mut world = World::started(Settings::default(), peer);
         world.run_for(secs(bound) - Duration::from_millis(1));
         assert_eq!(world.count_of("attempt-failed"), 0, "{fate:?}");
         world.run_for(Duration::from_millis(1));
@@ -411,7 +388,7 @@ fn r15_the_next_dial_waits_until_nothing_of_the_last_is_left() {
         gone_after: secs(60),
         ..Peer::default()
     };
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(60));
     assert_eq!(world.dials().len(), 1);
     world.run_for(secs(1));
@@ -424,7 +401,7 @@ fn r15_a_failed_handshake_closes_its_transport() {
         fate: Fate::Reject,
         ..Peer::default()
     };
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(5));
     let outcomes: Vec<_> = world
         .decisions()
@@ -444,8 +421,11 @@ fn r15_a_failed_handshake_closes_its_transport() {
 #[test]
 fn r16_a_server_whose_connections_keep_ending_is_relaunched_no_sooner_than_a_dead_one() {
     for life in [0, 1, 299_999, 300_000, 301_000] {
-        let mut dying = started(Settings::default(), lives(Duration::from_millis(life)));
-        let mut dead = started(Settings::default(), never());
+        let mut dying = World::started(
+            Settings::default(),
+            Peer::living(Duration::from_millis(life)),
+        );
+        let mut dead = World::started(Settings::default(), Peer::refusing());
         dying.run_for(secs(86_400));
         dead.run_for(secs(86_400));
         let pairs = dying.dials();
@@ -467,7 +447,7 @@ fn r18_the_second_refusal_of_a_credential_in_a_row_opens_the_episode_and_slows_d
         fate: Fate::Fail(Outcome::Auth, None),
         ..Peer::default()
     };
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     assert_eq!(world.snapshot().state, State::Waiting);
     assert_eq!(world.count_of("down"), 0);
     world.run_for(secs(5));
@@ -482,10 +462,10 @@ fn r18_the_second_refusal_of_a_credential_in_a_row_opens_the_episode_and_slows_d
 
 #[test]
 fn r18_refusals_of_a_credential_that_are_not_in_a_row_are_ordinary_failures() {
-    let mut peer = never();
+    let mut peer = Peer::refusing();
     let auth = Fate::Fail(Outcome::Auth, None);
     peer.fates.extend([auth.clone(), REFUSED, auth, REFUSED]);
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(75));
     assert_eq!(in_seconds(&world.waits())[..4], [5, 10, 20, 40]);
     assert_eq!(world.count_of("down"), 0);
@@ -494,9 +474,9 @@ fn r18_refusals_of_a_credential_that_are_not_in_a_row_are_ordinary_failures() {
 #[test]
 fn r18_retry_after_is_a_floor_for_the_wait_up_to_the_cap() {
     let after = |seconds| Fate::Fail(Outcome::Refused, Some(secs(seconds)));
-    let mut peer = never();
+    let mut peer = Peer::refusing();
     peer.fates.extend([after(60), after(1), after(100_000)]);
-    let mut world = started(Settings::default(), peer);
+    let mut world = World::started(Settings::default(), peer);
     world.run_for(secs(80));
     assert_eq!(in_seconds(&world.waits()), [60, 10, 300]);
 }

@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use tidegate::engine::decision::{Decision, State};
-use tidegate::engine::input::{End, LinkEvent, OpenEpisode, Operator, Outcome, Resumed, Stop};
+use tidegate::engine::input::{End, LinkEvent, OpenEpisode, Operator, Resumed, Stop};
 use tidegate::engine::output::Output;
 use tidegate::engine::settings::Settings;
 
-use crate::world::peer::{Fate, Peer};
+use crate::world::peer::{Fate, Peer, REFUSED};
 use crate::world::{World, secs};
-
-const REFUSED: Fate = Fate::Fail(Outcome::Refused, None);
 
 fn failing(times: usize, then: Fate) -> World {
     with_peer(times, then, Peer::default())
@@ -19,9 +17,7 @@ fn failing(times: usize, then: Fate) -> World {
 fn with_peer(times: usize, then: Fate, peer: Peer) -> World {
     let mut peer = Peer { fate: then, ..peer };
     peer.fates.extend(std::iter::repeat_n(REFUSED, times));
-    let mut world = World::with(Settings::default(), peer);
-    world.start();
-    world
+    World::started(Settings::default(), peer)
 }
 
 #[test]
@@ -112,8 +108,7 @@ fn s3_an_episode_opens_when_a_server_was_not_connected_for_long_enough() {
         fate: REFUSED,
         ..Peer::default()
     };
-    let mut world = World::with(settings, peer);
-    world.start();
+    let mut world = World::started(settings, peer);
     world.run_for(secs(899));
     assert_eq!(world.count_of("down"), 0);
     world.run_for(secs(1));
@@ -133,8 +128,7 @@ fn s3_the_time_without_a_connection_starts_at_each_loss() {
         fate: Fate::Serve(Some(secs(100))),
         ..Peer::default()
     };
-    let mut world = World::with(settings, peer);
-    world.start();
+    let mut world = World::started(settings, peer);
     world.run_for(secs(2_700));
     assert_eq!(world.count_of("down"), 0, "it was never away for 900 s");
 }

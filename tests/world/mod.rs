@@ -34,6 +34,11 @@ pub fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
+/// Milliseconds as whole seconds.
+pub fn in_seconds(waits: &[u128]) -> Vec<u128> {
+    waits.iter().map(|wait| wait / 1000).collect()
+}
+
 /// How the draws for waits are made.
 #[derive(Clone, Copy, Debug)]
 pub enum Jitter {
@@ -103,11 +108,16 @@ impl World {
         }
     }
 
-    /// A started bridge with its first epoch adopted and settled.
-    pub fn bridge() -> Self {
-        let mut world = Self::with(Settings::default(), Peer::bridge());
+    /// One whose server is being connected.
+    pub fn started(settings: Settings, peer: Peer) -> Self {
+        let mut world = Self::with(settings, peer);
         world.start();
         world
+    }
+
+    /// A started bridge with its first epoch adopted and settled.
+    pub fn bridge() -> Self {
+        Self::started(Settings::default(), Peer::bridge())
     }
 
     // What can happen.

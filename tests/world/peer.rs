@@ -104,7 +104,26 @@ pub fn bridge() -> Value {
     })
 }
 
+/// Nobody listens.
+pub const REFUSED: Fate = Fate::Fail(Outcome::Refused, None);
+
 impl Peer {
+    /// One that refuses every dial.
+    pub fn refusing() -> Self {
+        Self {
+            fate: REFUSED,
+            ..Self::default()
+        }
+    }
+
+    /// One that ends so long after each handshake.
+    pub fn living(life: Duration) -> Self {
+        Self {
+            fate: Fate::Serve(Some(life)),
+            ..Self::default()
+        }
+    }
+
     /// One that speaks MCPL.
     pub fn bridge() -> Self {
         Self {
