@@ -133,8 +133,10 @@ fn any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| fits(pattern, name))
 }
 
-/// Whether `pattern` is `name`, with `*` for any run of characters.
-fn fits(pattern: &str, name: &str) -> bool {
+/// Whether `pattern` is `name`, with `*` for any run of characters: of tools and channels, and of the servers that a
+/// token covers.
+#[must_use]
+pub fn fits(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else {
         return pattern == name;
     };
@@ -232,7 +234,13 @@ mod tests {
         let shown = |name| mask.shows_tool(name);
         assert!(shown("read_") && shown("read_file") && shown("a.b.x") && shown("exact"));
         assert!(!shown("a.x") && !shown("exactly") && !shown("read_secret_file"));
-        assert!(fits("*", "") && fits("a*a", "aa") && !fits("a*a", "a") && !fits("", "a"));
+        assert!(
+            fits("*", "")
+                && fits("a*a", "aa")
+                && !fits("a*a", "a")
+                && fits("*-x", "a-b-x")
+                && !fits("", "a")
+        );
         assert!(mask.allows_channel("any") && !Mask::default().hides_tools());
     }
 
