@@ -7,7 +7,7 @@ use super::numbers::{Count, Millis};
 use crate::engine::settings::{Bounds, Mask, Settings, WAIT_MAX};
 use crate::ids::ServerId;
 use crate::wire::mcp::Revision;
-use crate::wire::mcpl::CAPABILITIES;
+use crate::wire::mcpl::{CAPABILITIES, UNLESS_NAMED};
 
 /// Fields with an own default keep it where the file gives none.
 pub(super) fn settings(
@@ -109,17 +109,9 @@ fn mask(fields: &ServerFields) -> Mask {
 
 /// `toolLifecycle` names its paths in full, which P4 asks for; "all" becomes the list of what is granted unnamed.
 fn with_lifecycle(enabled: Option<Vec<String>>, asked: &ToolLifecycle) -> Option<Vec<String>> {
-    let unnamed = |path: &&&str| {
-        !path.starts_with("toolLifecycle.")
-            && **path != "contextHooks.beforeInference.inject.system"
-    };
-    let all = || {
-        CAPABILITIES
-            .iter()
-            .filter(unnamed)
-            .map(|path| (*path).to_owned())
-    };
-    let mut paths = enabled.unwrap_or_else(|| all().collect());
+    let all = CAPABILITIES.iter();
+    let all = all.filter(|path| !UNLESS_NAMED.contains(path));
+    let mut paths = enabled.unwrap_or_else(|| all.map(ToString::to_string).collect());
     let stated = [
         (asked.observe.is_some(), "observe"),
         (asked.inputs.is_some(), "inputs"),

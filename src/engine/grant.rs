@@ -7,16 +7,10 @@ use serde_json::value::RawValue;
 use super::settings::Mask;
 use crate::wire::capability::{CapabilitySet, matches};
 use crate::wire::jsonrpc::{member, quoted};
-use crate::wire::mcpl::CAPABILITIES;
+use crate::wire::mcpl::{CAPABILITIES, UNLESS_NAMED};
 
 /// The feature sets that an advertisement may declare; more are ignored.
 const FEATURE_SETS_MAX: usize = 1_000;
-/// Denied unless an allowing pattern names the path in full (P4).
-const UNLESS_NAMED: [&str; 3] = [
-    "contextHooks.beforeInference.inject.system",
-    "toolLifecycle.inputs",
-    "toolLifecycle.observe",
-];
 
 /// What the gateway offers to a server: the params of a `featureSets/update`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

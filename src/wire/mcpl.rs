@@ -16,23 +16,13 @@ pub mod method {
     pub const CHANNELS_INCOMING: &str = "channels/incoming";
     pub const CHANNELS_OPEN: &str = "channels/open";
     pub const CHANNELS_CLOSE: &str = "channels/close";
-    pub const CHANNELS_PUBLISH: &str = "channels/publish";
-    pub const CHANNELS_OUTGOING_CHUNK: &str = "channels/outgoing/chunk";
-    pub const CHANNELS_OUTGOING_COMPLETE: &str = "channels/outgoing/complete";
-    pub const CHANNELS_ACKNOWLEDGE: &str = "channels/acknowledge";
-    pub const CHANNELS_TYPING: &str = "channels/typing";
     pub const TOOLS_OBSERVE: &str = "tools/observe";
-    pub const TOOLS_LIFECYCLE: &str = "tools/lifecycle";
     pub const MANIFEST: &str = "mcpl/manifest";
     pub const MANIFEST_CHANGED: &str = "mcpl/manifestChanged";
     pub const HOST_COMMAND: &str = "host/command";
     pub const INFERENCE_REQUEST: &str = "inference/request";
     pub const INFERENCE_CHUNK: &str = "inference/chunk";
-    pub const INFERENCE_LIFECYCLE: &str = "inference/lifecycle";
     pub const MODEL_INFO: &str = "model/info";
-    pub const BEFORE_INFERENCE: &str = "context/beforeInference";
-    pub const PUSH_RENDER: &str = "push/render";
-    pub const STATE_ROLLBACK: &str = "state/rollback";
     pub const SCOPE_ELEVATE: &str = "scope/elevate";
     pub const FEATURE_SETS_CHANGED: &str = "featureSets/changed";
 }
@@ -128,6 +118,13 @@ pub const CAPABILITIES: [&str; 19] = [
     "toolLifecycle.inputs",
     "toolLifecycle.observe",
     "tools",
+];
+
+/// Denied unless an allowing pattern names the path in full (P4).
+pub const UNLESS_NAMED: [&str; 3] = [
+    "contextHooks.beforeInference.inject.system",
+    "toolLifecycle.inputs",
+    "toolLifecycle.observe",
 ];
 
 #[cfg(test)]
