@@ -138,7 +138,7 @@ impl Waiting {
     }
 
     /// The place of the next message.
-    pub(super) fn next_seq(&mut self) -> Seq {
+    fn next_seq(&mut self) -> Seq {
         self.last += 1;
         self.last
     }

@@ -145,13 +145,7 @@ impl Traffic {
     }
 
     /// Something of `epoch` that is no message: answered where it can be a request, and dropped.
-    pub(super) fn unreadable(
-        &mut self,
-        epoch: Epoch,
-        what: &Unreadable,
-        _at: Moment,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn unreadable(&mut self, epoch: Epoch, what: &Unreadable, out: &mut Outbox) {
         self.tally.read += 1;
         let wants_answer = match what {
             Unreadable::NotJson | Unreadable::TooLong { id: None, .. } => false,

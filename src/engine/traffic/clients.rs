@@ -2,7 +2,7 @@
 
 use super::Traffic;
 use crate::engine::answers::Want;
-use crate::engine::decision::{Class, Decision};
+use crate::engine::decision::Decision;
 use crate::engine::host::{Claim, Client, Introduction};
 use crate::engine::input::Moment;
 use crate::engine::outbox::Outbox;
@@ -10,7 +10,6 @@ use crate::engine::output::Output;
 use crate::engine::peer::Peer;
 use crate::ids::SessionId;
 use crate::wire::jsonrpc::{self, Error, Message, code};
-use crate::wire::mcp::method;
 
 /// The same host came again (4-faces).
 const REPLACED: u16 = 4408;
@@ -75,7 +74,9 @@ impl Traffic {
         self.replays.retain(|(of, _)| *of != session);
         self.hold_for_host(at, out);
         for id in self.calls.of(session) {
-            self.withdraw(id, out);
+            if self.calls.abandon(id).is_some() {
+                self.cancel_at_server(id, "the caller went", out);
+            }
         }
         self.take_down(at, out);
         for ask in self.asks.detach(session) {
@@ -92,18 +93,6 @@ impl Traffic {
                 );
                 self.answer_server(ask.epoch, jsonrpc::error_response(id.as_str(), &error), out);
             }
-        }
-    }
-
-    /// Tells the server that nobody waits for an answer any more.
-    fn withdraw(&mut self, id: u64, out: &mut Outbox) {
-        if self.calls.abandon(id).is_none() {
-            return;
-        }
-        let params = format!(r#"{{"requestId":{id},"reason":"the caller went"}}"#);
-        let cancel = jsonrpc::notification(method::CANCELLED, Some(&params));
-        if let Some(epoch) = self.serving {
-            out.send(epoch, Class::Notification, cancel, None);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! all that want it, or back with a refusal (4-faces, "Who gets what"; G13).
 
 use super::Traffic;
+use super::setups::string_param;
 use crate::engine::answers::{Ask, Want};
 use crate::engine::decision::DropReason;
 use crate::engine::host::{self, Skill};
@@ -163,8 +164,7 @@ impl Traffic {
     }
 
     fn tell_log(&mut self, message: &Message, out: &mut Outbox) {
-        let level = message.param(&["level"]);
-        let level = level.and_then(|span| host::severity(message.text(&span).trim_matches('"')));
+        let level = string_param(message, "level").and_then(|level| host::severity(&level));
         let wants = self
             .hosts
             .initialized_ones()
@@ -174,9 +174,8 @@ impl Traffic {
     }
 
     fn tell_subscribers(&mut self, message: &Message, out: &mut Outbox) {
-        let uri = message.param(&["uri"]).map(|span| message.text(&span));
-        let uri = uri.and_then(|text| serde_json::from_str::<String>(text).ok());
-        let sessions = self.hosts.subscribers(&uri.unwrap_or_default());
+        let uri = string_param(message, "uri").unwrap_or_default();
+        let sessions = self.hosts.subscribers(&uri);
         self.tell(message, &sessions, out);
     }
 

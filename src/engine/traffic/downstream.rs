@@ -1,5 +1,7 @@
 //! What hosts send: answered at once, forwarded under the gateway's own ids, or refused (A2, A4, A5, A7).
 
+use bytes::Bytes;
+
 use super::Traffic;
 use super::delivery::token_of;
 use crate::engine::answers::{Asker, Call, Own, Want};
@@ -249,11 +251,7 @@ impl Traffic {
 
     /// A call's deadline has come: its asker is told, and the server that nobody waits (A5).
     pub(super) fn time_out(&mut self, id: u64, call: Call, at: Moment, out: &mut Outbox) {
-        let cancel = format!(r#"{{"requestId":{id},"reason":"timed out"}}"#);
-        let cancel = jsonrpc::notification(method::CANCELLED, Some(&cancel));
-        if let Some(epoch) = self.serving {
-            out.send(epoch, Class::Notification, cancel, None);
-        }
+        self.cancel_at_server(id, "timed out", out);
         match &call.asker {
             Asker::Host { session, id, .. } => {
                 let error = self.timed_out(at.now);
@@ -308,14 +306,22 @@ impl Traffic {
     /// A boundary: what hosts were asked for by the process that is gone is cancelled (G5).
     pub(super) fn end_asks(&mut self, out: &mut Outbox) {
         for (session, id) in self.asks.lose() {
-            let params =
-                format!(r#"{{"requestId":{id},"reason":"the server's connection was lost"}}"#);
-            out.answer(
-                session,
-                jsonrpc::notification(method::CANCELLED, Some(&params)),
-            );
+            out.answer(session, cancel(id, "the server's connection was lost"));
         }
     }
+
+    /// Tells the server that nobody waits for an answer any more.
+    pub(super) fn cancel_at_server(&self, id: u64, reason: &str, out: &mut Outbox) {
+        if let Some(epoch) = self.serving {
+            out.send(epoch, Class::Notification, cancel(id, reason), None);
+        }
+    }
+}
+
+fn cancel(id: u64, reason: &str) -> Bytes {
+    let reason = jsonrpc::quoted(reason);
+    let params = format!(r#"{{"requestId":{id},"reason":{reason}}}"#);
+    jsonrpc::notification(method::CANCELLED, Some(&params))
 }
 
 const NO_HOST: (i64, &str) = (
@@ -628,7 +634,7 @@ mod tests {
             (Unreadable::NotJson, 0),
             (Unreadable::TooLong { limit: 1, id: None }, 0),
         ] {
-            rig.run(|traffic, at, out| traffic.unreadable(Epoch(1), &what, at, out));
+            rig.run(|traffic, _, out| traffic.unreadable(Epoch(1), &what, out));
             assert_eq!(rig.take_sent().len(), answers, "{what:?}");
         }
         assert_eq!(rig.dropped("unreadable"), 4);

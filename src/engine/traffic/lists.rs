@@ -4,6 +4,7 @@
 use bytes::Bytes;
 
 use super::Traffic;
+use super::setups::string_param;
 use crate::engine::answers::{Asker, Call, Own};
 use crate::engine::decision::{Class, Decision, Hold};
 use crate::engine::input::Moment;
@@ -147,9 +148,7 @@ impl Traffic {
         if !mask.hides_tools() {
             return false;
         }
-        let name = message.param(&["name"]);
-        let name = name.and_then(|span| serde_json::from_str::<String>(message.text(&span)).ok());
-        let hidden = name.is_none_or(|name| !mask.shows_tool(&name));
+        let hidden = string_param(message, "name").is_none_or(|name| !mask.shows_tool(&name));
         if hidden {
             self.refuse_host(
                 session,

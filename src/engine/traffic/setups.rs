@@ -133,7 +133,8 @@ impl Traffic {
     }
 }
 
-fn string_param(message: &Message, key: &str) -> Option<String> {
+/// The text of a string among a message's params.
+pub(super) fn string_param(message: &Message, key: &str) -> Option<String> {
     let span = message.param(&[key])?;
     serde_json::from_str(message.text(&span)).ok()
 }
