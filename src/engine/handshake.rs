@@ -8,13 +8,12 @@ use super::input::Outcome;
 use crate::wire::jsonrpc::{self, Kind, Message, member};
 use crate::wire::mcp::{Revision, method};
 use crate::wire::mcpl;
+use crate::wire::redact::Secrets;
 
 /// The id of the `initialize` request, the first of every connection.
 pub(super) const ID: u64 = 0;
 /// The error code by which a server refuses our revision (MCP 2026-07-28).
 const UNSUPPORTED_VERSION: &str = "-32022";
-/// How much of a peer's text a reason quotes, in characters.
-const QUOTE_MAX: usize = 200;
 /// What is held before the answer, in messages and bytes.
 const EARLY_MAX: usize = 1_000;
 /// See [`EARLY_MAX`].
@@ -76,64 +75,61 @@ pub(super) fn is_answer(message: &Message) -> bool {
 }
 
 /// The revision that both speak, and the result's text.
-pub(super) fn read(
-    answer: &Message,
+pub(super) fn read<'a>(
+    answer: &'a Message,
     pinned: Option<Revision>,
-) -> Result<(Revision, &str), Verdict> {
+    secrets: &Secrets,
+) -> Result<(Revision, &'a str), Verdict> {
     if let Some(error) = answer.error() {
-        return Err(refused(error));
+        return Err(refused(error, secrets));
     }
     let result = answer.result().unwrap_or("null");
     let named: String = member(result, "protocolVersion")
         .and_then(|text| serde_json::from_str(text).ok())
-        .ok_or_else(|| verdict(Outcome::Handshake, unreadable(result)))?;
+        .ok_or_else(|| verdict(Outcome::Handshake, unreadable(result, secrets)))?;
     let known = Revision::parse(&named).filter(|known| pinned.is_none_or(|want| want == *known));
-    let revision = known.ok_or_else(|| verdict(Outcome::Version, unknown(&named, pinned)))?;
+    let revision =
+        known.ok_or_else(|| verdict(Outcome::Version, unknown(&named, pinned, secrets)))?;
     Ok((revision, result))
 }
 
-fn refused(error: &str) -> Verdict {
+fn refused(error: &str, secrets: &Secrets) -> Verdict {
     let message = member(error, "message")
         .and_then(|text| serde_json::from_str::<String>(text).ok())
         .unwrap_or_default();
     let code = member(error, "code").unwrap_or("no code");
     let text = format!(
         "initialize was refused ({}): {}",
-        quote(code),
-        quote(&message)
+        secrets.sample(code.as_bytes()),
+        secrets.sample(message.as_bytes())
     );
     if code != UNSUPPORTED_VERSION {
         return verdict(Outcome::Handshake, text);
     }
     let supported = member(error, "data").and_then(|data| member(data, "supported"));
-    let supported =
-        supported.map_or_else(String::new, |list| format!("; it supports {}", quote(list)));
+    let supported = supported.map_or_else(String::new, |list| {
+        format!("; it supports {}", secrets.sample(list.as_bytes()))
+    });
     verdict(Outcome::Version, text + &supported)
 }
 
-fn unknown(named: &str, pinned: Option<Revision>) -> String {
-    let named = quote(named);
+fn unknown(named: &str, pinned: Option<Revision>, secrets: &Secrets) -> String {
+    let named = secrets.sample(named.as_bytes());
     match pinned {
         Some(want) => format!("it answered with MCP {named}, and `protocol` wants {want} alone"),
         None => format!("it answered with MCP {named}, which this gateway does not speak"),
     }
 }
 
-fn unreadable(result: &str) -> String {
+fn unreadable(result: &str, secrets: &Secrets) -> String {
     format!(
         "its answer to initialize names no protocolVersion: {}",
-        quote(result)
+        secrets.sample(result.as_bytes())
     )
 }
 
 fn verdict(outcome: Outcome, why: String) -> Verdict {
     Verdict { outcome, why }
-}
-
-/// A peer's text, bounded and without control characters.
-fn quote(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().take(QUOTE_MAX).map(plain).collect()
 }
 
 /// What a server sent before it answered `initialize`, in order.
@@ -207,11 +203,24 @@ mod tests {
     fn any_revision_that_we_speak_is_taken_unless_one_is_pinned() {
         for revision in Revision::ALL {
             let answer = result(&format!(r#"{{"protocolVersion":"{revision}"}}"#));
-            assert_eq!(read(&answer, None).unwrap().0, revision);
-            assert_eq!(read(&answer, Some(revision)).unwrap().0, revision);
+            assert_eq!(
+                read(&answer, None, &Secrets::default()).unwrap().0,
+                revision
+            );
+            assert_eq!(
+                read(&answer, Some(revision), &Secrets::default())
+                    .unwrap()
+                    .0,
+                revision
+            );
             let other = Some(Revision::V2024_11_05).filter(|other| *other != revision);
             if other.is_some() {
-                assert_eq!(read(&answer, other).unwrap_err().outcome, Outcome::Version);
+                assert_eq!(
+                    read(&answer, other, &Secrets::default())
+                        .unwrap_err()
+                        .outcome,
+                    Outcome::Version
+                );
             }
         }
     }
@@ -221,10 +230,10 @@ mod tests {
         let unknown = result(r#"{"protocolVersion":"2019-01-01","capabilities":{}}"#);
         let refused =
             error(r#"{"code":-32022,"message":"unsupported","data":{"supported":["2026-07-28"]}}"#);
-        let verdict = read(&unknown, None).unwrap_err();
+        let verdict = read(&unknown, None, &Secrets::default()).unwrap_err();
         assert_eq!(verdict.outcome, Outcome::Version);
         assert!(verdict.why.contains("2019-01-01"));
-        let verdict = read(&refused, None).unwrap_err();
+        let verdict = read(&refused, None, &Secrets::default()).unwrap_err();
         assert_eq!(verdict.outcome, Outcome::Version);
         assert!(verdict.why.contains("2026-07-28"));
     }
@@ -244,7 +253,7 @@ mod tests {
             result(&long),
         ];
         for answer in answers {
-            let verdict = read(&answer, None).unwrap_err();
+            let verdict = read(&answer, None, &Secrets::default()).unwrap_err();
             assert_eq!(verdict.outcome, Outcome::Handshake);
             assert!(verdict.why.len() < 1_000 && !verdict.why.contains(char::is_control));
         }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::settings::Settings;
 use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::{Message, Unreadable};
+use crate::wire::redact::Secrets;
 
 /// When an input was handled, and the draw for a wait that it may start.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +117,9 @@ pub enum Stop {
 /// messages (G7); then `Gone` once. `Failed` is followed by `Gone` too.
 #[derive(Clone, Debug)]
 pub enum LinkEvent {
+    /// What must never be shown of it: taken out of every text that operators and hosts are told. Comes before
+    /// anything that the server could say.
+    Secrets(Arc<Secrets>),
     /// Launched, or the socket is open. No handshake yet.
     Connected,
     /// It could not be launched or dialed.

@@ -1,17 +1,20 @@
 //! Where the parts of an engine put what they ask for, in order. It only collects.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::decision::{Class, Decision, Direction};
 use super::output::{Output, Record};
 use crate::ids::{Epoch, SessionId};
+use crate::wire::redact::Secrets;
 
 /// The outputs of one input.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     queue: VecDeque<Output>,
+    secrets: Arc<Secrets>,
 }
 
 impl Outbox {
@@ -46,13 +49,29 @@ impl Outbox {
         self.push(Output::Answer { session, frame });
     }
 
+    /// What is taken out of every text that is told or remembered from now on.
+    pub(super) fn hide(&mut self, secrets: Arc<Secrets>) {
+        self.secrets = secrets;
+    }
+
+    /// What must not be shown.
+    pub(super) fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
     /// Tells operators.
-    pub(super) fn decide(&mut self, epoch: Option<Epoch>, decision: Decision) {
+    pub(super) fn decide(&mut self, epoch: Option<Epoch>, mut decision: Decision) {
+        if let Some(text) = decision.text_mut() {
+            self.secrets.mask(text);
+        }
         self.push(Output::Decided { epoch, decision });
     }
 
     /// Remembers.
-    pub(super) fn record(&mut self, record: Record) {
+    pub(super) fn record(&mut self, mut record: Record) {
+        if let Record::Down { why, .. } = &mut record {
+            self.secrets.mask(why);
+        }
         self.push(Output::Record(record));
     }
 }

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::redact::Secrets;
 use super::{Events, MESSAGE_MAX};
 use crate::engine::input::{End, Failure, LinkEvent, Loss, Reap};
 use crate::ids::Epoch;
 use crate::wire::beginning::request_id;
 use crate::wire::jsonrpc::{Message, Unreadable};
+use crate::wire::redact::Secrets;
 
 /// R17: a slot is given back after this, however long the launch or connect call goes on.
 const SLOT_MAX: Duration = Duration::from_secs(2);
@@ -43,6 +43,13 @@ impl Link {
             secrets,
             ..self.clone()
         }
+    }
+
+    /// It is open: what must not be shown of it comes first.
+    pub(super) async fn tell_connected(&self) {
+        self.tell(LinkEvent::Secrets(Arc::clone(&self.secrets)))
+            .await;
+        self.tell(LinkEvent::Connected).await;
     }
 
     pub(super) fn secrets(&self) -> &Secrets {

@@ -8,7 +8,6 @@ mod lines;
 mod link;
 mod process;
 mod procfs;
-mod redact;
 pub mod settings;
 mod stderr;
 pub mod stdio;

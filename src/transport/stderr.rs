@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::drained::Drained;
 use super::lines::{Line, Lines};
 use super::link::Link;
-use super::redact::Secrets;
 use crate::engine::input::LinkEvent;
+use crate::wire::redact::Secrets;
 
 /// A longer line is cut, in bytes.
 const LINE_MAX: usize = 8 << 10;

@@ -20,12 +20,12 @@ use super::drained::{Drain, Drained, drain};
 use super::lines::{Line, Lines};
 use super::link::{Link, holding, slot};
 use super::process::{self, Family};
-use super::redact::Secrets;
 use super::settings::Stdio;
 use super::stderr::{self, Tail};
 use super::{Events, MESSAGE_MAX, environment};
 use crate::engine::input::{End, Failure, LinkEvent, Outcome, Reap};
 use crate::ids::Epoch;
+use crate::wire::redact::Secrets;
 
 /// Of a message past [`MESSAGE_MAX`], so much is kept to find its id in (G16).
 const BEGINNING: usize = 4 << 10;
@@ -130,7 +130,7 @@ async fn serve(
     frames: impl Stream<Item = Bytes> + Send + Unpin + 'static,
     close: &CancellationToken,
 ) -> Reap {
-    link.tell(LinkEvent::Connected).await;
+    link.tell_connected().await;
     let tail = Tail::default();
     let mut tasks = Tasks::start(&mut family, link, &tail, frames);
     let end = ended(&mut family, link, close, &tasks.stdout_over).await;

@@ -17,9 +17,9 @@ use tokio_tungstenite::tungstenite::{self, Error};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream};
 
 use super::MESSAGE_MAX;
-use super::redact::{Secrets, percent_encoded};
 use super::settings::{TokenIn, WebSocket};
 use crate::engine::input::{Failure, Outcome};
+use crate::wire::redact::{Secrets, percent_encoded};
 
 /// What an idle socket holds to read into, in bytes.
 const READ_ROOM: usize = 8 << 10;

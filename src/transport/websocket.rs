@@ -18,13 +18,13 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 use tokio_util::sync::CancellationToken;
 
 use super::link::{Link, holding, slot};
-use super::redact::Secrets;
 use super::settings::{Credential, WebSocket};
 use super::upgrade::{self, Socket};
 use super::vigil::{Due, Vigil};
 use super::{Events, MESSAGE_MAX, credential};
 use crate::engine::input::{End, Failure, LinkEvent, Reap};
 use crate::ids::Epoch;
+use crate::wire::redact::Secrets;
 
 /// How long the peer may take to answer a close frame and to close.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -109,7 +109,7 @@ async fn serve(
     keep_alive: Duration,
     close: &CancellationToken,
 ) {
-    link.tell(LinkEvent::Connected).await;
+    link.tell_connected().await;
     let (sink, source) = socket.split();
     let (writer, pings) = Writer::start(sink, frames);
     let vigil = Vigil::new(keep_alive, Instant::now());

@@ -10,3 +10,4 @@ pub mod capability;
 pub mod jsonrpc;
 pub mod mcp;
 pub mod mcpl;
+pub mod redact;

@@ -123,11 +123,12 @@ impl Dialed {
         event
     }
 
-    /// The next event that is no stderr line.
+    /// The next event that is no stderr line and no secret.
     pub(crate) async fn next(&mut self) -> LinkEvent {
         loop {
             match self.event().await {
                 LinkEvent::Stderr(line) => self.stderr.push(line),
+                LinkEvent::Secrets(_) => {}
                 event => return event,
             }
         }

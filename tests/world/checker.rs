@@ -125,7 +125,7 @@ impl Checker {
             }
             LinkEvent::Received(message) => self.read_from_server(epoch, message, now),
             LinkEvent::Unreadable { .. } => *self.unreadable.entry(epoch).or_default() += 1,
-            LinkEvent::Unsent { .. } | LinkEvent::Stderr(_) => {}
+            LinkEvent::Secrets(_) | LinkEvent::Unsent { .. } | LinkEvent::Stderr(_) => {}
         }
     }
 

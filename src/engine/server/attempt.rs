@@ -87,7 +87,7 @@ impl Server {
     }
 
     fn answered(&mut self, answer: &Message, at: Moment) {
-        match handshake::read(answer, self.settings.revision) {
+        match handshake::read(answer, self.settings.revision, self.outbox.secrets()) {
             Ok((revision, result)) => match Peer::read(revision, result) {
                 Some(peer) => self.adopt(peer, revision, at),
                 None => self.fail_own(Outcome::Handshake, "its initialize result is no object", at),

@@ -22,6 +22,7 @@ impl Server {
             return;
         }
         match event {
+            LinkEvent::Secrets(secrets) => self.outbox.hide(secrets),
             LinkEvent::Connected => self.connected(at),
             LinkEvent::Failed(failure) => self.fail(&failure, at),
             LinkEvent::Received(message) => self.receive(epoch, message, at),

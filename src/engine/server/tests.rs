@@ -16,6 +16,7 @@ use crate::engine::input::{Failure, LinkEvent, OpenEpisode, Reap};
 use crate::engine::settings::WAIT_MAX;
 use crate::ids::Attempt;
 use crate::wire::jsonrpc::{Message, Unreadable};
+use crate::wire::redact::Secrets;
 
 const ANSWER: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}"#;
 const DAY: Duration = Duration::from_secs(86_400);

@@ -195,3 +195,24 @@ fn a2_a_batch_of_a_2025_03_26_server_is_its_messages() {
         );
     }
 }
+
+#[test]
+fn what_must_not_be_shown_is_taken_out_of_all_that_is_told_and_remembered() {
+    let secret = || secrecy::SecretString::from("sk-s3cr3t");
+    for answer in [
+        r#"{"jsonrpc":"2.0","id":0,"error":{"code":-32000,"message":"bad key sk-s3cr3t"}}"#,
+        r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"sk-s3cr3t","capabilities":{}}}"#,
+        r#"{"jsonrpc":"2.0","id":0,"result":{"capabilities":{"x":"sk-s3cr3t"}}}"#,
+        ANSWER,
+    ] {
+        let mut sim = Sim::started(settings(|s| s.down_after_attempts = 0));
+        let secrets = Secrets::new(&[secret()]);
+        sim.link(LinkEvent::Secrets(Arc::new(secrets)));
+        sim.link(LinkEvent::Connected);
+        sim.receive(answer);
+        sim.receive(r#"{"jsonrpc":"2.0","id":1,"method":"m/sk-s3cr3t"}"#);
+        let all = format!("{:?} {:?}", sim.take(), sim.view());
+        assert!(!all.contains("sk-s3cr3t"), "{all}");
+        assert!(all.contains("[secret]"), "{all}");
+    }
+}

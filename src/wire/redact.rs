@@ -1,5 +1,5 @@
 //! What a server says, made fit to be shown: without secrets and without control characters. Used for stderr, error
-//! texts and samples; never for what is forwarded.
+//! texts, samples and decisions; never for what is forwarded.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -12,11 +12,11 @@ const SAMPLE_MAX: usize = 200;
 
 /// The secrets of one server, longest first, so that one within another cannot uncover it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Secrets(Vec<SecretString>);
+pub struct Secrets(Vec<SecretString>);
 
 impl Secrets {
     /// Takes each secret as it is, line by line (a key file is printed in lines), and as it stands in a URL.
-    pub(super) fn new(secrets: &[SecretString]) -> Self {
+    pub fn new(secrets: &[SecretString]) -> Self {
         let mut all: Vec<String> = Vec::new();
         for secret in secrets.iter().map(ExposeSecret::expose_secret) {
             all.push(secret.into());
@@ -30,26 +30,26 @@ impl Secrets {
     }
 
     /// The same and one more, e.g. a credential that was resolved just now.
-    pub(super) fn with(&self, secret: &SecretString) -> Self {
+    pub fn with(&self, secret: &SecretString) -> Self {
         let mut all = self.0.clone();
         all.push(secret.clone());
         Self::new(&all)
     }
 
     /// The length of the longest, in bytes: what has to be read beyond a cut to see a secret that crosses it.
-    pub(super) fn longest(&self) -> usize {
+    pub fn longest(&self) -> usize {
         self.0
             .first()
             .map_or(0, |secret| secret.expose_secret().len())
     }
 
     /// The text without secrets and without control characters, on one line.
-    pub(super) fn clean(&self, text: &str) -> String {
+    pub fn clean(&self, text: &str) -> String {
         escaped(&self.masked(text))
     }
 
     /// The same for the beginning of a text: the part of a secret that the cut left at its end goes too.
-    pub(super) fn clean_beginning(&self, text: &str) -> String {
+    pub fn clean_beginning(&self, text: &str) -> String {
         let mut masked = self.masked(text);
         let torn = self
             .0
@@ -64,20 +64,25 @@ impl Secrets {
     }
 
     /// The beginning of unreadable bytes, for people.
-    pub(super) fn sample(&self, bytes: &[u8]) -> String {
+    pub fn sample(&self, bytes: &[u8]) -> String {
         let window = SAMPLE_MAX * 4 + self.longest();
         let head = bytes.get(..window).unwrap_or(bytes);
         let shown = self.clean_beginning(&String::from_utf8_lossy(head));
         shown.chars().take(SAMPLE_MAX).collect()
     }
 
-    fn masked(&self, text: &str) -> String {
-        let mut masked = text.to_owned();
+    /// Takes the secrets out of a text.
+    pub fn mask(&self, text: &mut String) {
         for secret in self.0.iter().map(ExposeSecret::expose_secret) {
-            if memchr::memmem::find(masked.as_bytes(), secret.as_bytes()).is_some() {
-                masked = masked.replace(secret, MARK);
+            if memchr::memmem::find(text.as_bytes(), secret.as_bytes()).is_some() {
+                *text = text.replace(secret, MARK);
             }
         }
+    }
+
+    fn masked(&self, text: &str) -> String {
+        let mut masked = text.to_owned();
+        self.mask(&mut masked);
         masked
     }
 }
@@ -110,7 +115,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// A value as it stands in a query: everything but RFC 3986's unreserved characters is encoded.
-pub(super) fn percent_encoded(value: &str) -> String {
+pub fn percent_encoded(value: &str) -> String {
     let mut encoded = String::with_capacity(value.len());
     for byte in value.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
