@@ -11,6 +11,7 @@ use crate::app::{App, StartError};
 use crate::config::watch::Watch;
 use crate::config::{self, Config};
 use crate::observe::{Observer, log};
+use crate::transport;
 
 /// Arguments of `tidegate run`.
 #[derive(Debug, Args)]
@@ -77,9 +78,8 @@ async fn serve(config: Config, observer: Observer) -> ExitCode {
     tracing::info!("stopping");
     ended(tokio::select! {
         left = app.stop() => left,
-        // A second signal wants out now.
-        _ = term.recv() => Vec::new(),
-        _ = interrupt.recv() => Vec::new(),
+        _ = term.recv() => return stopped_at_once(),
+        _ = interrupt.recv() => return stopped_at_once(),
     })
 }
 
@@ -103,6 +103,15 @@ async fn reload(app: &App) {
     if app.reload().await.is_ok() {
         tracing::info!("the configuration was reloaded");
     }
+}
+
+/// A second signal wants out now: nothing is drained, and nothing is left.
+fn stopped_at_once() -> ExitCode {
+    transport::kill_descendants();
+    fail(
+        1,
+        &"stopped at once: servers were killed rather than closed",
+    )
 }
 
 fn ended(left: Vec<u32>) -> ExitCode {

@@ -132,6 +132,12 @@ impl Gateway {
         let gateway = Self {
             shared: Arc::new(shared),
         };
+        let gone = |id: &ServerId| servers.iter().all(|server| server.id != *id);
+        let remembered = gateway.shared.journal.servers();
+        remembered
+            .iter()
+            .filter(|id| gone(id))
+            .for_each(|id| server::let_go(id, &gateway.shared));
         *gateway.write() = servers.iter().map(|server| gateway.spawn(server)).collect();
         gateway
     }

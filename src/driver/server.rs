@@ -78,10 +78,7 @@ impl Task {
     ) -> Self {
         let entry = server.entry.as_ref().ok().cloned();
         let settings = entry.as_ref().map(|entry| Arc::clone(&entry.engine));
-        let engine = Engine::new(
-            settings.unwrap_or_else(|| Arc::new(Settings::default())),
-            now(),
-        );
+        let engine = Engine::new(settings.unwrap_or_else(|| only_named(&server.id)), now());
         let (events, arrived) = mpsc::channel(EVENTS_MAX);
         let begin = beginning(server, &shared);
         flags.attempted.store(!server.enabled, Ordering::Relaxed);
@@ -387,6 +384,39 @@ impl Task {
         }
         self.observer.decided(epoch, decision);
     }
+}
+
+/// Lets go of a server that is remembered and no longer configured: who was told that it is down is told that it is
+/// no more (S4, S5).
+pub(super) fn let_go(id: &ServerId, shared: &Shared) {
+    let observer = shared.observer.server(id, "none", "");
+    let mut engine = Engine::new(only_named(id), now());
+    let resumed = shared.journal.resume(id, SystemTime::now());
+    for input in [Input::Resume(resumed), Input::Stop(Stop::Removed)] {
+        engine.handle_input(input, moment());
+    }
+    while let Some(output) = engine.poll_output() {
+        match output {
+            Output::Decided { epoch, decision } => observer.decided(epoch, &decision),
+            Output::Record(record) => shared.journal.record(id, record, SystemTime::now()),
+            // It never ran, so there is nothing to dial, close, send or answer.
+            Output::Dial { .. }
+            | Output::Close { .. }
+            | Output::Send { .. }
+            | Output::Answer { .. }
+            | Output::Dismiss { .. } => {}
+        }
+    }
+    shared.observer.forget(id);
+}
+
+/// What an engine goes by that has no usable entry.
+fn only_named(id: &ServerId) -> Arc<Settings> {
+    let server = id.as_str().to_owned();
+    Arc::new(Settings {
+        server,
+        ..Settings::default()
+    })
 }
 
 /// How a server begins: with what is remembered of it, and then by its entry.

@@ -14,8 +14,9 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::sleep_until;
+use tokio_tungstenite::tungstenite;
 
 use super::access::{Access, Denial};
 use super::{Directory, Inbound, Outgoing, Refusal, head};
@@ -129,9 +130,10 @@ async fn serve<I: Inbound>(
 ) {
     let (sink, stream) = socket.split();
     let pulse = Mutex::new(Keepalive::new(SILENCE, now()));
+    let (accuse, fault) = oneshot::channel();
     tokio::select! {
-        () = read(stream, &inbound, &pulse) => {}
-        () = write(sink, outbound, &pulse, visit, access) => {}
+        () = read(stream, &inbound, &pulse, accuse) => {}
+        () = write(sink, outbound, &pulse, visit, access, fault) => {}
     }
     inbound.send(HostEvent::Detached).await;
 }
@@ -140,8 +142,13 @@ async fn read(
     mut stream: SplitStream<WebSocket>,
     inbound: &impl Inbound,
     pulse: &Mutex<Keepalive>,
+    accuse: oneshot::Sender<Fault>,
 ) {
-    while let Some(Ok(frame)) = stream.next().await {
+    while let Some(frame) = stream.next().await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => return tell_fault(error, accuse).await,
+        };
         if let Ok(mut pulse) = pulse.lock() {
             pulse.heard(now());
         }
@@ -157,6 +164,34 @@ async fn read(
             }
         }
     }
+}
+
+/// A breach of the WebSocket protocol: the close code and reason that RFC 6455 has for it.
+type Fault = (u16, &'static str);
+
+/// Lets the writer close with what is wrong, and ends with it; a connection that is gone needs no words.
+async fn tell_fault(error: axum::Error, accuse: oneshot::Sender<Fault>) {
+    let fault = match error.into_inner().downcast_ref::<tungstenite::Error>() {
+        Some(tungstenite::Error::Capacity(_)) => (1009, "a frame is longer than 32 MiB"),
+        Some(tungstenite::Error::Utf8(_)) => (1007, "a text frame is not UTF-8"),
+        Some(tungstenite::Error::Protocol(error)) if !is_end(error) => (1002, "not WebSocket"),
+        _ => return,
+    };
+    tracing::info!(
+        "a host's connection is closed with {}: {}",
+        fault.0,
+        fault.1
+    );
+    if accuse.send(fault).is_ok() {
+        std::future::pending().await
+    }
+}
+
+fn is_end(error: &tungstenite::error::ProtocolError) -> bool {
+    matches!(
+        error,
+        tungstenite::error::ProtocolError::ResetWithoutClosingHandshake
+    )
 }
 
 /// The messages of one frame.
@@ -190,6 +225,7 @@ async fn write(
     pulse: &Mutex<Keepalive>,
     visit: Visit,
     mut access: watch::Receiver<Access>,
+    mut fault: oneshot::Receiver<Fault>,
 ) {
     loop {
         let due = pulse
@@ -208,6 +244,7 @@ async fn write(
                 Verdict::Ping => sink.send(Frame::Ping(Bytes::new())).await,
                 Verdict::Lost => return,
             },
+            Ok((code, reason)) = &mut fault => return close(sink, code, reason).await,
             Ok(()) = access.changed() => {
                 if visit.admitted(&access.borrow_and_update()).is_err() {
                     return close(sink, 4401, "the token is no longer valid").await;

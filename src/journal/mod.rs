@@ -119,6 +119,13 @@ impl Journal {
         row.map(|row| row.resumed(now)).unwrap_or_default()
     }
 
+    /// The servers that something is remembered of.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerId> {
+        let rows = |writer: &Arc<Writer>| writer.shared.lock().rows.keys().cloned().collect();
+        self.writer.as_ref().map(rows).unwrap_or_default()
+    }
+
     /// Remembers a change. It is on disk soon after; `flush` waits for that.
     pub fn record(&self, server: &ServerId, record: Record, at: SystemTime) {
         let Some(writer) = &self.writer else { return };

@@ -22,7 +22,7 @@ use futures_util::Stream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-pub use process::{become_subreaper, reap_orphans};
+pub use process::{become_subreaper, kill_descendants, reap_orphans};
 pub use settings::Settings;
 
 use crate::engine::input::LinkEvent;

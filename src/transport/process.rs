@@ -49,6 +49,14 @@ pub fn become_subreaper() -> io::Result<()> {
     Ok(())
 }
 
+/// Ends every process that descends from this one at once, whoever made it: all are servers', for none else is started.
+pub fn kill_descendants() {
+    let us = std::process::id();
+    for pid in procfs::descendants(us, &procfs::table()) {
+        let _ = pid_of(pid).map(|pid| process::kill_process(pid, Signal::KILL));
+    }
+}
+
 /// Waits for orphans that exited, so that they do not pile up. Runs for the life of the process.
 pub async fn reap_orphans() {
     let Ok(mut child_ended) = signal(SignalKind::child()) else {

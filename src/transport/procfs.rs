@@ -63,6 +63,21 @@ pub(super) fn table() -> Vec<Row> {
     pids.filter_map(Row::of).collect()
 }
 
+/// The processes that descend from this one and live.
+pub(super) fn descendants(of: u32, table: &[Row]) -> Vec<u32> {
+    let mut found = vec![of];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        next += 1;
+        let children = table
+            .iter()
+            .filter(|row| row.parent == parent && row.pid != of);
+        found.extend(children.map(|row| row.pid));
+    }
+    let lives = |pid: &u32| table.iter().any(|row| row.pid == *pid && !row.dead);
+    found.into_iter().skip(1).filter(lives).collect()
+}
+
 /// A launch, as its processes are recognised.
 #[derive(Clone, Debug)]
 pub(super) struct Launch {
@@ -156,6 +171,19 @@ mod tests {
     fn we_see_ourselves() {
         let pid = std::process::id();
         assert!(table().iter().any(|row| row.pid == pid && !row.dead));
+    }
+
+    #[test]
+    fn descendants_are_found_over_any_number_of_steps() {
+        let table = [
+            row(1, 0, 1),
+            row(10, 1, 10),
+            row(11, 10, 11),
+            row(12, 11, 12),
+            row(20, 2, 20),
+        ];
+        assert_eq!(descendants(1, &table), [10, 11, 12]);
+        assert_eq!(descendants(12, &table), [0; 0]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::process::{self, Family};
 use super::settings::Stdio;
 use super::stderr::{self, Tail};
 use super::{Events, MESSAGE_MAX, environment};
-use crate::engine::input::{End, Failure, LinkEvent, Outcome, Reap};
+use crate::engine::input::{End, Failure, Outcome, Reap};
 use crate::ids::Epoch;
 use crate::wire::redact::Secrets;
 

@@ -22,7 +22,7 @@ use super::settings::{Credential, WebSocket};
 use super::upgrade::{self, Socket};
 use super::vigil::{Due, Vigil};
 use super::{Events, MESSAGE_MAX, credential};
-use crate::engine::input::{End, Failure, LinkEvent, Reap};
+use crate::engine::input::{End, Failure, Reap};
 use crate::ids::Epoch;
 use crate::wire::redact::Secrets;
 

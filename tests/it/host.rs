@@ -6,6 +6,7 @@ use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -104,6 +105,11 @@ impl Host {
 
     pub(crate) async fn send_bytes(&mut self, bytes: &'static [u8]) {
         self.socket.send(Message::binary(bytes)).await.unwrap();
+    }
+
+    /// Writes bytes as they are, which need not be a frame.
+    pub(crate) async fn send_raw(&mut self, bytes: &[u8]) {
+        self.socket.get_mut().write_all(bytes).await.unwrap();
     }
 
     async fn next(&mut self) -> Received {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Place, binary, faultd, with};
+use crate::gateway::{Gateway, Place, binary, faultd, with};
 
 const SECRET: &str = "hunter2-hunter2";
 
@@ -103,3 +103,47 @@ async fn r9_check_names_every_unusable_timing_and_fails_without_echoing_a_secret
     assert!(!told.contains(SECRET), "{told}");
     assert!(!place.file("launched").exists());
 }
+
+#[tokio::test]
+async fn a4_a_refused_servers_host_is_told_which_server_and_nothing_of_the_file() {
+    let bad = json!({"reconnectIntervalMs": 0});
+    let gateway = Gateway::run(&json!({ "s": with(faultd(""), bad) })).await;
+    let error = gateway
+        .client("s")
+        .await
+        .call("echo", json!({}))
+        .await
+        .error();
+    assert_eq!(error["data"]["server"], "s");
+    assert_eq!(error["data"]["state"], "refused");
+    assert!(
+        !error["message"].as_str().unwrap().contains("tidegate.json"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_secret_in_a_servers_own_words_is_told_nowhere() {
+    let gateway = Gateway::run(&json!({ "s": with(
+        json!({ "command": "sh", "args": ["-c", SECRET_TELLER] }),
+        json!({ "env": { "API_KEY": "sk-0123456789" }, "reconnectIntervalMs": 50, "downAfterAttempts": 1 }),
+    )}))
+    .await;
+    gateway.events().await.until("s", "down").await;
+    for path in ["/api/v1/servers", "/api/v1/episodes", "/metrics"] {
+        assert!(
+            !gateway.get(path).await.1.contains("sk-0123456789"),
+            "{path}"
+        );
+    }
+    let (_, events) = gateway.get("/api/v1/servers/s").await;
+    assert!(events.contains("[secret]"), "{events}");
+    assert!(
+        !gateway.log().contains("sk-0123456789"),
+        "{}",
+        gateway.log()
+    );
+}
+
+/// Refuses `initialize` with the key that it was given.
+const SECRET_TELLER: &str = r#"read line; printf '{"jsonrpc":"2.0","id":0,"error":{"code":-32000,"message":"bad key %s"}}\n' "$API_KEY"; cat >/dev/null"#;

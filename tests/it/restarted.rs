@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Place, faultd, with};
+use crate::gateway::{Gateway, Place, faultd, with};
 
 fn servers(flags: &str, interval: u64) -> Value {
     let timings = json!({
@@ -56,4 +56,18 @@ async fn s5_the_count_and_the_open_episode_survive_a_restart_of_the_gateway() {
         "the episode was open already"
     );
     assert_eq!(events.seen("a", "clear").len(), 1);
+}
+
+#[tokio::test]
+async fn s4_s5_a_server_that_was_removed_while_the_gateway_was_stopped_is_cleared_at_its_start() {
+    let mut gateway = Gateway::run(&servers("--fail-before-handshake", 50)).await;
+    gateway.events().await.until("a", "down").await;
+    gateway.replace(&json!({ "b": faultd("") })).await;
+    let mut events = gateway.events().await;
+    let clear = events.until("a", "clear").await;
+    assert_eq!(clear.field("cause"), "removed", "{clear:?}");
+    gateway.replace(&servers("", 50)).await;
+    let mut events = gateway.events().await;
+    let first = events.until("a", "dialing").await;
+    assert_eq!((first.attempt(), events.seen("a", "clear").len()), (0, 0));
 }

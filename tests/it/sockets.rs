@@ -100,3 +100,16 @@ async fn a_host_needs_its_token_and_only_its_own_name_takes_its_place() {
     assert_eq!(first.closed().await, 4408);
     assert!(!gateway.log().contains("token-one"), "{}", gateway.log());
 }
+
+#[tokio::test]
+async fn a_text_frame_that_is_no_utf8_closes_with_1007_and_one_beyond_32_mib_with_1009() {
+    let gateway = Gateway::run(&json!({ "s": faultd("") })).await;
+    let mut host = gateway.client("s").await;
+    // Fin and text, masked with zeros, two bytes.
+    host.send_raw(b"\x81\x82\0\0\0\0\xc3\x28").await;
+    assert_eq!(host.closed().await, 1007);
+    let mut host = gateway.client("s").await;
+    // The head of a frame of 32 MiB and one byte.
+    host.send_raw(b"\x81\xff\0\0\0\0\x02\0\0\x01\0\0\0\0").await;
+    assert_eq!(host.closed().await, 1009);
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::gateway::{Gateway, Place, faultd, with};
-use crate::processes::{kill, launches, lives};
+use crate::processes::{kill, launches, lives, terminate};
 
 #[tokio::test]
 async fn g7_a_killed_servers_grandchild_is_gone_before_the_next_launch() {
@@ -72,4 +72,23 @@ async fn r13_sigterm_ends_every_process_of_every_server_also_of_one_that_ignores
         .filter(|pid| lives(*pid))
         .collect();
     assert_eq!(left, [0_u32; 0], "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn a_second_signal_leaves_no_process_and_does_not_say_that_all_is_well() {
+    let mut gateway = Gateway::run(&json!({ "s": faultd("--ignore-sigterm --grandchild") })).await;
+    let mut events = gateway.events().await;
+    events.until("s", "adopted").await;
+    let mut client = gateway.client("s").await;
+    let answer = client.call("pid", json!({})).await;
+    let answer: Value = serde_json::from_str(answer.result()).unwrap();
+    let pid =
+        |name: &str| u32::try_from(answer["structuredContent"][name].as_u64().unwrap()).unwrap();
+    let (server, grandchild) = (pid("pid"), pid("grandchild"));
+    terminate(gateway.pid());
+    // The drain has begun, and the server takes its time.
+    events.until("s", "ended").await;
+    let status = gateway.terminate().await;
+    assert_eq!(status.code(), Some(1), "{}", gateway.log());
+    assert!(!lives(server) && !lives(grandchild));
 }

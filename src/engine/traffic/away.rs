@@ -52,7 +52,8 @@ impl Away {
             }
             (State::Auth, _) => format!("the server refuses its credential{why}"),
             (State::Halted, _) => format!("the server is halted{why}"),
-            (State::Refused, _) => format!("the server's configuration is refused{why}"),
+            // The reason quotes the operator's file.
+            (State::Refused, _) => "the server's configuration is refused".into(),
             (State::Disabled, _) => format!("the server is disabled{why}"),
             (State::Ended, _) => format!("the server has ended{why}"),
         }
