@@ -1,5 +1,7 @@
 //! Facts worth telling an operator (S1). Metric, span, log line, event, API and journal all derive from these.
 
+mod text;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -515,39 +517,6 @@ impl Decision {
             Self::Stderr(_) => "stderr",
             Self::Orphaned { .. } => "orphaned",
             Self::Reported(_) => "reported",
-        }
-    }
-
-    /// The text in it that can hold a peer's words.
-    pub(super) fn text_mut(&mut self) -> Option<&mut String> {
-        match self {
-            Self::AttemptFailed { why, .. }
-            | Self::ShortEnd { why, .. }
-            | Self::Down { why, .. }
-            | Self::Halted { why, .. } => Some(why),
-            Self::Settled { note, .. } => Some(note),
-            Self::Refused { problem } => Some(problem),
-            Self::Dropped { method, .. }
-            | Self::RefusedMessage { method, .. }
-            | Self::Called { method, .. }
-            | Self::Orphaned { method } => Some(method),
-            Self::Noise { sample, .. } => Some(sample),
-            Self::Stderr(text) | Self::Reported(text) => Some(text),
-            Self::State(_)
-            | Self::Dialing { .. }
-            | Self::Adopted { .. }
-            | Self::Ended { .. }
-            | Self::Waiting { .. }
-            | Self::Lasted { .. }
-            | Self::Clear { .. }
-            | Self::Carried { .. }
-            | Self::Kept { .. }
-            | Self::Flushed { .. }
-            | Self::HoldLifted { .. }
-            | Self::HostAttached
-            | Self::HostServes { .. }
-            | Self::HostDetached
-            | Self::Paused(_) => None,
         }
     }
 
