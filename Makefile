@@ -7,7 +7,7 @@ test: lint install
 
 # The long forms: the simulations and properties run with many more cases. At most an hour.
 full: lint install
-	TIDEGATE_FULL=1 PROPTEST_CASES=20000 .ci/test --release
+	TIDEGATE_FULL=1 PROPTEST_CASES=20000 .ci/test --profile long
 
 # Value, target and floor of each figure.
 bench:
