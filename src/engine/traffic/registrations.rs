@@ -25,26 +25,18 @@ impl Traffic {
             let error = Error::new(code::INVALID_PARAMS, "lists of channels are wanted");
             return self.refuse_or_drop(item, &error, out);
         };
-        self.tally.delivered += 1;
         let host = self.hosts.serving().filter(|_| registration.asks_a_host());
-        match (host, message.kind()) {
-            (Some(session), Kind::Request) => {
-                self.put_to_host(session, item, registration, &changes, at, out);
-            }
-            (Some(session), _) => {
-                let changes = borrowed(&changes);
-                out.answer(session, message.with("", &changes));
-                self.channels.accept(registration);
-                self.channels_came(at, out);
-            }
-            (None, _) => {
-                let result = self.channels.accept(registration);
-                if let Some(id) = message.id_text() {
-                    self.answer_server(item.epoch, jsonrpc::response(id, &result), out);
-                }
-                self.channels_came(at, out);
-            }
+        if let (Some(session), Kind::Request) = (host, message.kind()) {
+            return self.put_to_host(session, item, registration, &changes, at, out);
         }
+        self.tally.delivered += 1;
+        let result = self.channels.accept(registration);
+        if let Some(session) = host {
+            out.answer(session, message.with("", &borrowed(&changes)));
+        } else if let Some(id) = message.id_text() {
+            self.answer_server(item.epoch, jsonrpc::response(id, &result), out);
+        }
+        self.channels_came(at, out);
     }
 
     fn refuse_or_drop(&mut self, item: &Item, error: &Error, out: &mut Outbox) {
@@ -98,9 +90,9 @@ impl Traffic {
     ) {
         let Some(ticket) = self.channels.suspend(registration) else {
             let error = Error::new(code::BUSY, "too many registrations wait; try again later");
-            self.tally.delivered -= 1;
             return self.refuse_server(item.epoch, &item.message, &error, out);
         };
+        self.tally.delivered += 1;
         let ours = self.asks.next_id(session).to_string();
         out.answer(session, item.message.with(&ours, &borrowed(changes)));
         let want = Want::Channels { ticket };
