@@ -92,15 +92,14 @@ fn transport(settings: &Transport) -> Value {
 
 /// A URL without user, query and fragment.
 fn bare(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else {
+    let Ok(mut url) = reqwest::Url::parse(url) else {
         return String::new();
     };
-    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let host = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, host)| host);
-    format!("{scheme}://{host}/{path}")
+    // Fails only where a URL can have neither.
+    let _ = (url.set_username(""), url.set_password(None));
+    url.set_query(None);
+    url.set_fragment(None);
+    url.to_string()
 }
 
 /// `null` for a time without end.

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 use secrecy::SecretString;
 
-/// A shorter text is too common to be taken out wherever it occurs; a token is taken out at any length.
+/// A shorter text is too common to be taken out wherever it occurs. A token is named at any length; `transport` leaves
+/// those in place that would be found in ordinary words.
 const LENGTH_MIN: usize = 6;
 
 /// Parts of names whose values are secrets.
