@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use secrecy::SecretString;
 
-/// A shorter text is too common to be taken out wherever it occurs. A token is named at any length; `transport` leaves
-/// those in place that would be found in ordinary words.
+/// A shorter text is too common to be taken out wherever it occurs. A token is named at any length, of which
+/// `wire::redact` leaves in place what would be found in ordinary words.
 const LENGTH_MIN: usize = 6;
 
 /// Parts of names whose values are secrets.
