@@ -1,12 +1,15 @@
 //! The counters and histograms of one server, and the one match that feeds them from decisions.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec};
+use prometheus::Histogram;
 
 use super::gateway::GatewayMetrics;
-use super::maker::Maker;
+use super::maker;
+use super::page::{Page, Samples};
+use super::tally::Tally;
 use crate::engine::decision::{Class, Decision, Direction, DropReason, Exchange, Queue};
 use crate::engine::input::{End, Outcome};
 use crate::wire::mcp::method;
@@ -29,80 +32,124 @@ const CODES: [(i64, &str); 7] = [
     (-32_051, "-32051"),
     (-32_052, "-32052"),
 ];
+/// The methods that exist as labels: tools are what is called by far most often.
+const METHODS: [&str; 2] = [method::TOOLS_CALL, OTHER];
+/// The errors of calls that exist as labels. Their kinds are on the gateway's own histogram: here they would be 17
+/// series each.
+const ERRORS: [&str; 2] = ["", "error"];
+const OTHER: &str = "other";
 
 /// The counters of one server.
 pub(super) struct Counters {
     gateway: Arc<GatewayMetrics>,
-    attempts: IntCounterVec,
-    ended: IntCounterVec,
-    exchanges: IntCounterVec,
-    dropped: IntCounterVec,
-    refused: IntCounterVec,
-    flushed: IntCounterVec,
-    episodes: IntCounterVec,
+    attempts: Tally<1>,
+    ended: Tally<2>,
+    exchanges: Tally<1>,
+    dropped: Tally<1>,
+    refused: Tally<1>,
+    flushed: Tally<1>,
+    episodes: Tally<1>,
     lives: Histogram,
-    /// By direction, then class: looked up once, for every message is counted.
-    carried: [[IntCounter; 3]; 2],
-    calls: HistogramVec,
-    /// The child of `calls` that nearly every call goes to.
-    tool_calls: Histogram,
+    /// By direction, then class.
+    carried: [[AtomicU64; 3]; 2],
+    /// By method, then error; all but the first are made at their first use.
+    calls: [[OnceLock<Histogram>; 2]; 2],
 }
 
 impl Counters {
-    /// Makes them all, at 0. Of attempts and ends, the ones that this transport can have.
-    pub(super) fn new(
-        maker: &mut Maker<'_>,
-        transport: &str,
-        gateway: Arc<GatewayMetrics>,
-    ) -> Self {
-        let calls = maker.histograms(
+    /// Makes them all, at 0. Of attempts and ends, the ones that this transport can have are shown from the start.
+    pub(super) fn new(transport: &str, gateway: Arc<GatewayMetrics>) -> Self {
+        let counters = Self {
+            gateway,
+            attempts: attempts(transport),
+            ended: ended(transport),
+            exchanges: shown(Exchange::ALL.map(Exchange::label)),
+            dropped: shown(DropReason::ALL.map(DropReason::label)),
+            refused: refused(),
+            flushed: shown(Queue::ALL.map(Queue::label)),
+            episodes: shown(["down", "clear"]),
+            lives: maker::unlabelled(&LIFE),
+            carried: Default::default(),
+            calls: Default::default(),
+        };
+        counters.calls(true, false);
+        counters
+    }
+
+    /// Writes the families of all servers.
+    pub(super) fn write(page: &mut Page<'_>) {
+        page.counters(
+            "tidegate_server_attempts_total",
+            "Attempts by what became of them.",
+            |row, samples| row.counters().attempts.show(["outcome"], samples),
+        );
+        page.counters(
+            "tidegate_server_connections_ended_total",
+            "Connections that ended, by whether they had lasted and by what ended them.",
+            |row, samples| row.counters().ended.show(["lasted", "reason"], samples),
+        );
+        page.counters(
+            "tidegate_server_exchanges_total",
+            "Policy exchanges by how they settled.",
+            |row, samples| row.counters().exchanges.show(["outcome"], samples),
+        );
+        page.counters(
+            "tidegate_server_episodes_total",
+            "Episodes that opened (down) and ended (clear).",
+            |row, samples| row.counters().episodes.show(["edge"], samples),
+        );
+        page.histograms(
+            "tidegate_server_epoch_duration_seconds",
+            "How long connections lived, from the completed handshake on.",
+            |row, samples| samples.times([], &row.counters().lives),
+        );
+        Self::write_traffic(page);
+    }
+
+    fn write_traffic(page: &mut Page<'_>) {
+        page.counters(
+            "tidegate_server_messages_total",
+            "Messages read from and written to the server.",
+            |row, samples| row.counters().show_carried(samples),
+        );
+        page.counters(
+            "tidegate_server_messages_dropped_total",
+            "Messages dropped by reason.",
+            |row, samples| row.counters().dropped.show(["reason"], samples),
+        );
+        page.counters(
+            "tidegate_server_messages_refused_total",
+            "Requests answered with an error of the gateway's own.",
+            |row, samples| row.counters().refused.show(["code"], samples),
+        );
+        page.counters(
+            "tidegate_server_messages_flushed_total",
+            "Messages admitted after they had waited.",
+            |row, samples| row.counters().flushed.show(["queue"], samples),
+        );
+        page.histograms(
             "mcp_client_operation_duration_seconds",
             "Time from a host's request to this server's answer.",
-            &["mcp_method_name", "error_type"],
-            &CALL,
+            |row, samples| row.counters().show_calls(samples),
         );
-        Self {
-            gateway,
-            attempts: attempts(maker, transport),
-            ended: ended(maker, transport),
-            exchanges: maker.counters(
-                "tidegate_server_exchanges_total",
-                "Policy exchanges by how they settled.",
-                ["outcome"],
-                Exchange::ALL.map(|outcome| [outcome.label()]),
-            ),
-            dropped: maker.counters(
-                "tidegate_server_messages_dropped_total",
-                "Messages dropped by reason.",
-                ["reason"],
-                DropReason::ALL.map(|reason| [reason.label()]),
-            ),
-            refused: maker.counters(
-                "tidegate_server_messages_refused_total",
-                "Requests answered with an error of the gateway's own.",
-                ["code"],
-                CODES.map(|(_, code)| [code]),
-            ),
-            flushed: maker.counters(
-                "tidegate_server_messages_flushed_total",
-                "Messages admitted after they had waited.",
-                ["queue"],
-                Queue::ALL.map(|queue| [queue.label()]),
-            ),
-            episodes: maker.counters(
-                "tidegate_server_episodes_total",
-                "Episodes that opened (down) and ended (clear).",
-                ["edge"],
-                [["down"], ["clear"]],
-            ),
-            lives: maker.histogram(
-                "tidegate_server_epoch_duration_seconds",
-                "How long connections lived, from the completed handshake on.",
-                &LIFE,
-            ),
-            carried: carried(maker),
-            tool_calls: calls.with_label_values(&[method::TOOLS_CALL, ""]),
-            calls,
+    }
+
+    fn show_carried(&self, samples: &mut Samples<'_>) {
+        for (direction, counts) in Direction::ALL.into_iter().zip(&self.carried) {
+            for (class, count) in Class::ALL.into_iter().zip(counts) {
+                let labels = [("direction", direction.label()), ("class", class.label())];
+                samples.count(labels, count.load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    fn show_calls(&self, samples: &mut Samples<'_>) {
+        for (method, by_error) in METHODS.into_iter().zip(&self.calls) {
+            for (error, calls) in ERRORS.into_iter().zip(by_error) {
+                if let Some(calls) = calls.get() {
+                    samples.times([("mcp_method_name", method), ("error_type", error)], calls);
+                }
+            }
         }
     }
 
@@ -116,19 +163,19 @@ impl Counters {
                 error,
             } => self.call(method, *took, error.as_deref()),
             Decision::Adopted { took, .. } => self.adopted(*took),
-            Decision::AttemptFailed { outcome, .. } => add(&self.attempts, [outcome.label()], 1),
+            Decision::AttemptFailed { outcome, .. } => self.attempts.add([outcome.label()], 1),
             Decision::Ended {
                 end, lasted, lived, ..
             } => self.end(end, *lasted, *lived),
             Decision::Settled { outcome, took, .. } => self.settle(*outcome, *took),
-            Decision::Down { .. } => add(&self.episodes, ["down"], 1),
-            Decision::Clear { .. } => add(&self.episodes, ["clear"], 1),
+            Decision::Down { .. } => self.episodes.add(["down"], 1),
+            Decision::Clear { .. } => self.episodes.add(["clear"], 1),
             Decision::Dropped { reason, count, .. } => {
-                add(&self.dropped, [reason.label()], *count);
+                self.dropped.add([reason.label()], *count);
             }
-            Decision::RefusedMessage { code, .. } => add(&self.refused, [code_label(*code)], 1),
+            Decision::RefusedMessage { code, .. } => self.refused.add([code_label(*code)], 1),
             Decision::Flushed { queue, messages } => {
-                add(&self.flushed, [queue.label()], *messages);
+                self.flushed.add([queue.label()], *messages);
             }
             Decision::HoldLifted { held_for, .. } => self.gateway.hold(*held_for),
             // These are gauges, or the text of the decisions above.
@@ -156,90 +203,79 @@ impl Counters {
             (Direction::FromServer, [from, _]) => from,
             (Direction::ToServer, [_, to]) => to,
         };
-        match class {
-            Class::Request => requests.inc(),
-            Class::Notification => notifications.inc(),
-            Class::Response => responses.inc(),
-        }
+        let count = match class {
+            Class::Request => requests,
+            Class::Notification => notifications,
+            Class::Response => responses,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     fn call(&self, name: &str, took: Duration, error: Option<&str>) {
         let seconds = took.as_secs_f64();
-        let name = method_label(name);
-        if name == method::TOOLS_CALL && error.is_none() {
-            self.tool_calls.observe(seconds);
-        } else {
-            // The kinds of errors are on the gateway's own histogram: here they would be 17 series each.
-            let error = error.map_or("", |_| "error");
-            let child = self.calls.with_label_values(&[name, error]);
-            child.observe(seconds);
-        }
+        let tools = name == method::TOOLS_CALL;
+        self.calls(tools, error.is_some()).observe(seconds);
+        let name = if tools { method::TOOLS_CALL } else { OTHER };
         self.gateway.call(name, error, seconds);
     }
 
+    fn calls(&self, tools: bool, failed: bool) -> &Histogram {
+        let [of_tools, others] = &self.calls;
+        let [answered, in_error] = if tools { of_tools } else { others };
+        let calls = if failed { in_error } else { answered };
+        calls.get_or_init(|| maker::unlabelled(&CALL))
+    }
+
     fn adopted(&self, took: Duration) {
-        add(&self.attempts, [Outcome::Adopted.label()], 1);
+        self.attempts.add([Outcome::Adopted.label()], 1);
         self.gateway.dial(took);
     }
 
     fn end(&self, end: &End, lasted: bool, lived: Duration) {
-        add(&self.ended, [flag(lasted), end.label()], 1);
+        self.ended.add([flag(lasted), end.label()], 1);
         self.lives.observe(lived.as_secs_f64());
     }
 
     fn settle(&self, outcome: Exchange, took: Duration) {
-        add(&self.exchanges, [outcome.label()], 1);
+        self.exchanges.add([outcome.label()], 1);
         self.gateway.exchange(took);
     }
 }
 
-fn attempts(maker: &mut Maker<'_>, transport: &str) -> IntCounterVec {
-    let legal = Outcome::ALL.into_iter().filter(|outcome| match outcome {
-        Outcome::Spawn => transport == STDIO,
-        Outcome::Auth => transport != STDIO,
-        Outcome::Adopted
-        | Outcome::Refused
-        | Outcome::Timeout
-        | Outcome::Handshake
-        | Outcome::Version => true,
-    });
-    maker.counters(
-        "tidegate_server_attempts_total",
-        "Attempts by what became of them.",
-        ["outcome"],
-        legal.map(|outcome| [outcome.label()]),
-    )
+fn attempts(transport: &str) -> Tally<1> {
+    Tally::new(Outcome::ALL.map(|outcome| {
+        let legal = match outcome {
+            Outcome::Spawn => transport == STDIO,
+            Outcome::Auth => transport != STDIO,
+            Outcome::Adopted
+            | Outcome::Refused
+            | Outcome::Timeout
+            | Outcome::Handshake
+            | Outcome::Version => true,
+        };
+        ([outcome.label()], legal)
+    }))
 }
 
-fn ended(maker: &mut Maker<'_>, transport: &str) -> IntCounterVec {
-    let legal = End::LABELS.into_iter().filter(|label| match *label {
-        "exit" | "signal" => transport == STDIO,
-        "ws_close" => transport == "websocket",
-        "http" => transport == "http",
-        _ => true,
-    });
-    maker.counters(
-        "tidegate_server_connections_ended_total",
-        "Connections that ended, by whether they had lasted and by what ended them.",
-        ["lasted", "reason"],
-        legal.flat_map(|reason| [true, false].map(|lasted| [flag(lasted), reason])),
-    )
+fn ended(transport: &str) -> Tally<2> {
+    Tally::new(End::LABELS.into_iter().flat_map(|reason| {
+        let legal = match reason {
+            "exit" | "signal" => transport == STDIO,
+            "ws_close" => transport == "websocket",
+            "http" => transport == "http",
+            _ => true,
+        };
+        [true, false].map(|lasted| ([flag(lasted), reason], legal))
+    }))
 }
 
-fn carried(maker: &mut Maker<'_>) -> [[IntCounter; 3]; 2] {
-    let counters = maker.counters(
-        "tidegate_server_messages_total",
-        "Messages read from and written to the server.",
-        ["direction", "class"],
-        [],
-    );
-    Direction::ALL.map(|direction| {
-        Class::ALL.map(|class| counters.with_label_values(&[direction.label(), class.label()]))
-    })
+fn refused() -> Tally<1> {
+    let known = CODES.map(|(_, code)| ([code], true));
+    Tally::new(known.into_iter().chain([([OTHER], false)]))
 }
 
-fn add<const N: usize>(counters: &IntCounterVec, labels: [&str; N], count: u64) {
-    counters.with_label_values(&labels).inc_by(count);
+fn shown<const M: usize>(values: [&'static str; M]) -> Tally<1> {
+    Tally::new(values.map(|value| ([value], true)))
 }
 
 fn flag(on: bool) -> &'static str {
@@ -248,14 +284,5 @@ fn flag(on: bool) -> &'static str {
 
 fn code_label(code: i64) -> &'static str {
     let known = CODES.into_iter().find(|(known, _)| *known == code);
-    known.map_or("other", |(_, label)| label)
-}
-
-/// Tools are what is called by far most often; every other method is one label.
-fn method_label(name: &str) -> &'static str {
-    if name == method::TOOLS_CALL {
-        method::TOOLS_CALL
-    } else {
-        "other"
-    }
+    known.map_or(OTHER, |(_, label)| label)
 }

@@ -49,7 +49,7 @@ impl GatewayMetrics {
     pub(super) fn new(registry: &Registry, name: &str) -> Self {
         // A registry of our own takes it once.
         let _ = registry.register(Box::new(ProcessCollector::for_self()));
-        let maker = &mut Maker::for_gateway(registry);
+        let maker = &Maker(registry);
         build_info(maker, name);
         let operations = maker.histograms(
             "mcp_server_operation_duration_seconds",
@@ -180,7 +180,7 @@ impl GatewayMetrics {
     }
 }
 
-fn build_info(maker: &mut Maker<'_>, name: &str) {
+fn build_info(maker: &Maker<'_>, name: &str) {
     let labels = ["version", "revision", "rustc", "name"];
     let info = maker.gauges("tidegate_build_info", "What runs; always 1.", &labels);
     let unknown = "unknown";
@@ -193,7 +193,7 @@ fn build_info(maker: &mut Maker<'_>, name: &str) {
     .set(1.0);
 }
 
-fn sessions(maker: &mut Maker<'_>) -> GaugeVec {
+fn sessions(maker: &Maker<'_>) -> GaugeVec {
     let help = "Open sessions of hosts and clients.";
     let sessions = maker.gauges("tidegate_host_sessions", help, &["face"]);
     for face in FACES {

@@ -1,10 +1,9 @@
-//! The gauges of one server: each is a name, a help text and how it is read from a snapshot, when somebody scrapes.
+//! The gauges of the servers: each is a name, a help text and how it is read from a snapshot, when somebody scrapes.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus::{Gauge, GaugeVec};
-
-use super::maker::Maker;
+use super::page::Page;
 use crate::engine::decision::{Decision, Hold, State};
 use crate::engine::snapshot::{QueueView, Snapshot};
 
@@ -122,54 +121,15 @@ const QUEUES: [(&str, &str, Which, [ReadQueue; 2]); 4] = [
     ),
 ];
 
-/// The gauges of one server.
-pub(super) struct Gauges {
-    plain: Vec<Gauge>,
-    times: Vec<Gauge>,
-    queues: Vec<[Gauge; 2]>,
-    states: GaugeVec,
-    holds: GaugeVec,
-    lasted_at: Gauge,
-    down_since: Gauge,
+/// The instants of one server's decisions that alert rules look at; 0 for never.
+#[derive(Default)]
+pub(super) struct Instants {
+    lasted_at: Seconds,
+    down_since: Seconds,
 }
 
-impl Gauges {
-    /// Makes them all, at 0.
-    pub(super) fn new(maker: &mut Maker<'_>) -> Self {
-        let plain = PLAIN.map(|(name, help, _)| maker.gauge(name, help));
-        let times = TIMES.map(|(name, help, _)| maker.gauge(name, help));
-        let queues = QUEUES.map(|(name, help, ..)| {
-            let both = maker.gauges(name, help, &["kind"]);
-            ["request", "notification"].map(|kind| both.with_label_values(&[kind]))
-        });
-        let gauges = Self {
-            plain: plain.into(),
-            times: times.into(),
-            queues: queues.into(),
-            states: maker.gauges(
-                "tidegate_server_state",
-                "1 for the state that the server is in.",
-                &["state"],
-            ),
-            holds: maker.gauges(
-                "tidegate_server_holds",
-                "1 for each reason why a plane is closed.",
-                &["hold"],
-            ),
-            lasted_at: maker.gauge(
-                "tidegate_server_lasted_timestamp_seconds",
-                "When a connection last lasted; 0 for never.",
-            ),
-            down_since: maker.gauge(
-                "tidegate_server_down_since_timestamp_seconds",
-                "When the open episode began; 0 when the server is not down.",
-            ),
-        };
-        gauges.set(&Snapshot::default());
-        gauges
-    }
-
-    /// Notes the instant of a decision that alert rules look at.
+impl Instants {
+    /// Notes the instant of a decision.
     pub(super) fn note(&self, decision: &Decision) {
         if matches!(decision, Decision::Lasted { .. }) {
             self.lasted_at.set(now());
@@ -178,38 +138,9 @@ impl Gauges {
         }
     }
 
-    /// Sets them all from a snapshot.
-    pub(super) fn set(&self, snapshot: &Snapshot) {
-        for (gauge, (_, _, read)) in self.plain.iter().zip(PLAIN) {
-            gauge.set(read(snapshot));
-        }
-        let now = now();
-        for (gauge, (_, _, read)) in self.times.iter().zip(TIMES) {
-            gauge.set(read(snapshot, now));
-        }
-        for (gauges, (_, _, queue, reads)) in self.queues.iter().zip(QUEUES) {
-            for (gauge, read) in gauges.iter().zip(reads) {
-                gauge.set(read(&queue(snapshot)));
-            }
-        }
-        self.set_labelled(snapshot);
-        self.restore(snapshot, now);
-    }
-
-    fn set_labelled(&self, snapshot: &Snapshot) {
-        for state in State::ALL {
-            let gauge = self.states.with_label_values(&[state.label()]);
-            gauge.set(flag(state == snapshot.state));
-        }
-        for hold in Hold::ALL {
-            let gauge = self.holds.with_label_values(&[hold.label()]);
-            gauge.set(flag(snapshot.holds.contains(&hold)));
-        }
-    }
-
     /// The two instants that an alert rule compares with themselves (S7) are set once, at their decision; what an
     /// earlier run remembered is worked out once too. Computed anew at each scrape they would seem to move.
-    fn restore(&self, snapshot: &Snapshot, now: f64) {
+    pub(super) fn restore(&self, snapshot: &Snapshot, now: f64) {
         if self.lasted_at.get() == 0.0 {
             self.lasted_at.set(ago(snapshot.since_lasted, now));
         }
@@ -221,6 +152,84 @@ impl Gauges {
             Some(_) => {}
         }
     }
+}
+
+/// Seconds since 1970, shared.
+#[derive(Default)]
+struct Seconds(AtomicU64);
+
+impl Seconds {
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, seconds: f64) {
+        self.0.store(seconds.to_bits(), Ordering::Relaxed);
+    }
+}
+
+/// Writes the families of all servers.
+pub(super) fn write(page: &mut Page<'_>, now: f64) {
+    for (name, help, read) in PLAIN {
+        page.gauges(name, help, |row, samples| {
+            samples.gauge([], read(row.snapshot));
+        });
+    }
+    for (name, help, read) in TIMES {
+        page.gauges(name, help, |row, samples| {
+            samples.gauge([], read(row.snapshot, now));
+        });
+    }
+    for (name, help, queue, reads) in QUEUES {
+        page.gauges(name, help, |row, samples| {
+            for (kind, read) in ["request", "notification"].into_iter().zip(reads) {
+                samples.gauge([("kind", kind)], read(&queue(row.snapshot)));
+            }
+        });
+    }
+    write_labelled(page);
+    write_instants(page);
+}
+
+fn write_labelled(page: &mut Page<'_>) {
+    let name = "tidegate_server_state";
+    let help = "1 for the state that the server is in.";
+    page.gauges(name, help, |row, samples| {
+        for state in State::ALL {
+            let on = flag(state == row.snapshot.state);
+            samples.gauge([("state", state.label())], on);
+        }
+    });
+    let name = "tidegate_server_holds";
+    let help = "1 for each reason why a plane is closed.";
+    page.gauges(name, help, |row, samples| {
+        for hold in Hold::ALL {
+            let on = flag(row.snapshot.holds.contains(&hold));
+            samples.gauge([("hold", hold.label())], on);
+        }
+    });
+    let name = "tidegate_server_info";
+    let help = "Static facts of a server; always 1.";
+    page.gauges(name, help, |row, samples| {
+        let facts = [
+            ("transport", row.entry.transport),
+            ("protocol", &*row.entry.protocol),
+        ];
+        samples.gauge(facts, 1.0);
+    });
+}
+
+fn write_instants(page: &mut Page<'_>) {
+    let name = "tidegate_server_lasted_timestamp_seconds";
+    let help = "When a connection last lasted; 0 for never.";
+    page.gauges(name, help, |row, samples| {
+        samples.gauge([], row.instants().lasted_at.get());
+    });
+    let name = "tidegate_server_down_since_timestamp_seconds";
+    let help = "When the open episode began; 0 when the server is not down.";
+    page.gauges(name, help, |row, samples| {
+        samples.gauge([], row.instants().down_since.get());
+    });
 }
 
 /// Seconds since 1970.

@@ -9,6 +9,8 @@ mod facts;
 mod gateway;
 mod gauges;
 mod maker;
+mod page;
+mod tally;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,14 +18,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use prometheus::core::Collector;
-use prometheus::{GaugeVec, Registry, TextEncoder};
+use prometheus::{Registry, TextEncoder};
 
 use counters::Counters;
 use events::Events;
 use gateway::GatewayMetrics;
-use gauges::Gauges;
-use maker::Maker;
+use gauges::Instants;
+use page::{Page, Row};
 
 use crate::engine::decision::Decision;
 use crate::engine::snapshot::Snapshot;
@@ -44,10 +45,11 @@ struct Shared {
 
 struct Entry {
     observer: ServerObserver,
-    collectors: Vec<Box<dyn Collector>>,
+    transport: &'static str,
+    protocol: String,
 }
 
-/// One server's telemetry, with its metric children cached. Cheap to clone.
+/// One server's telemetry. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerObserver {
     server: Arc<Server>,
@@ -55,9 +57,8 @@ pub struct ServerObserver {
 
 struct Server {
     id: ServerId,
-    gauges: Gauges,
+    instants: Instants,
     counters: Counters,
-    info: GaugeVec,
     events: Events,
     /// The last attempt that a decision named, for those that name none.
     attempt: AtomicU64,
@@ -89,39 +90,37 @@ impl Observer {
         let entry = servers
             .entry(id.clone())
             .or_insert_with(|| self.shared.entry(id, transport));
-        let server = &entry.observer.server;
-        server.info.reset();
-        let info = server.info.with_label_values(&[transport, protocol]);
-        info.set(1.0);
+        entry.transport = transport;
+        entry.protocol = protocol.to_owned();
         entry.observer.clone()
     }
 
     /// Takes a removed server's series away.
     pub fn forget(&self, id: &ServerId) {
-        let Some(entry) = self.shared.servers().remove(id) else {
-            return;
-        };
-        for collector in entry.collectors {
-            // It was registered, so it can be taken away.
-            let _ = self.shared.registry.unregister(collector);
-        }
+        self.shared.servers().remove(id);
     }
 
-    /// The text of `/metrics`, after the gauges were set from these snapshots.
+    /// The text of `/metrics`: of the servers, as these snapshots have them.
     #[must_use]
     pub fn metrics(&self, snapshots: &[(ServerId, Arc<Snapshot>)]) -> String {
-        let servers = self.shared.servers();
-        for (id, snapshot) in snapshots {
-            if let Some(entry) = servers.get(id) {
-                entry.observer.server.gauges.set(snapshot);
-            }
-        }
-        drop(servers);
         self.shared.gateway.lost_lines(log::take_dropped());
-        let families = self.shared.registry.gather();
-        TextEncoder::new()
-            .encode_to_string(&families)
-            .unwrap_or_default()
+        let text = TextEncoder::new().encode_to_string(&self.shared.registry.gather());
+        let (now, unknown) = (gauges::now(), Snapshot::default());
+        let servers = self.shared.servers();
+        let snapshots: BTreeMap<_, _> = snapshots.iter().map(|(id, view)| (id, &**view)).collect();
+        let rows = servers.iter().map(|(id, entry)| {
+            let snapshot = snapshots.get(id).copied();
+            if let Some(snapshot) = snapshot {
+                entry.observer.server.instants.restore(snapshot, now);
+            }
+            let snapshot = snapshot.unwrap_or(&unknown);
+            Row { entry, snapshot }
+        });
+        let rows: Vec<Row<'_>> = rows.collect();
+        let mut page = Page::new(text.unwrap_or_default(), &rows);
+        Counters::write(&mut page);
+        gauges::write(&mut page, now);
+        page.finish()
     }
 
     /// The event stream.
@@ -167,24 +166,19 @@ impl Shared {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn entry(&self, id: &ServerId, transport: &str) -> Entry {
-        let mut maker = Maker::for_server(&self.registry, id.as_str());
+    fn entry(&self, id: &ServerId, transport: &'static str) -> Entry {
         let server = Server {
             id: id.clone(),
-            gauges: Gauges::new(&mut maker),
-            counters: Counters::new(&mut maker, transport, Arc::clone(&self.gateway)),
-            info: maker.gauges(
-                "tidegate_server_info",
-                "Static facts of a server; always 1.",
-                &["transport", "protocol"],
-            ),
+            instants: Instants::default(),
+            counters: Counters::new(transport, Arc::clone(&self.gateway)),
             events: self.events.clone(),
             attempt: AtomicU64::new(0),
         };
         let server = Arc::new(server);
         Entry {
             observer: ServerObserver { server },
-            collectors: maker.finish(),
+            transport,
+            protocol: String::new(),
         }
     }
 }
@@ -197,7 +191,7 @@ impl ServerObserver {
         if decision.is_traffic() {
             return;
         }
-        server.gauges.note(decision);
+        server.instants.note(decision);
         let facts = facts::facts(decision);
         if let Some(attempt) = facts.attempt {
             server.attempt.store(attempt, Ordering::Relaxed);
