@@ -84,8 +84,8 @@ pub struct UnknownServer(pub String);
 
 /// What the gateway asks of a server's task.
 enum Control {
-    /// Tell the engine; answered once it was handled.
-    Input(Input, oneshot::Sender<()>),
+    /// Tell the engine what an operator asks for; answered once it was handled.
+    Operate(Operator, oneshot::Sender<()>),
     /// Make transports from this entry from now on, and tell the engine.
     Entry(Box<Entry>, Vec<Input>),
     /// Stop; answered when nothing of the transport is left, with the processes that could not be ended.
@@ -183,10 +183,7 @@ impl Gateway {
             .handle(server)
             .ok_or_else(|| UnknownServer(server.into()))?;
         let (done, handled) = oneshot::channel();
-        let _ = handle
-            .control
-            .send(Control::Input(Input::Operator(command), done))
-            .await;
+        let _ = handle.control.send(Control::Operate(command, done)).await;
         handled.await.map_err(|_| UnknownServer(server.into()))
     }
 

@@ -194,8 +194,8 @@ impl Task {
 
     fn control(&mut self, control: Control) {
         match control {
-            Control::Input(input, done) => {
-                self.tell(input);
+            Control::Operate(command, done) => {
+                self.tell(Input::Operator(command));
                 let _ = done.send(());
             }
             Control::Entry(entry, inputs) => {

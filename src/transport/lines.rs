@@ -1,12 +1,16 @@
 //! Lines of a stream, each at most so long. A longer one is skipped to its end without being kept.
 
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
-/// What is kept free to read into, and what an idle stream holds, in bytes.
-const ROOM: usize = 4 << 10;
+/// What is read at once of a stream that holds nothing yet, in bytes.
+const ROOM: usize = 16 << 10;
 /// A line up to this length is copied, so that a kept one holds no more memory than its own. In bytes.
 const COPIED_MAX: usize = 64 << 10;
 
@@ -80,8 +84,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             if self.ended {
                 return Ok(None);
             }
-            self.make_room();
-            let read = self.reader.read_buf(&mut self.buffer).await?;
+            let read = self.fill().await?;
             self.consumed = self.consumed.saturating_add(read as u64);
             self.ended = read == 0;
         }
@@ -138,23 +141,31 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// Doubles what a long line fills, and gives back what one has filled.
-    fn make_room(&mut self) {
-        if self.buffer.is_empty() && self.buffer.capacity() != ROOM {
-            self.buffer = BytesMut::with_capacity(ROOM);
-        } else if self.buffer.capacity() == self.buffer.len() {
+    /// Reads what there is, at most as much again as the line that has begun. Says how much; 0 at the end.
+    async fn fill(&mut self) -> io::Result<usize> {
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+            return poll_fn(|cx| self.poll_begin(cx)).await;
+        }
+        if self.buffer.capacity() == self.buffer.len() {
             self.buffer.reserve(self.buffer.len().max(ROOM));
         }
+        self.reader.read_buf(&mut self.buffer).await
+    }
+
+    /// Reads by way of the stack, so that an idle stream holds no memory.
+    fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut room = [MaybeUninit::uninit(); ROOM];
+        let mut read = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut self.reader).poll_read(cx, &mut read))?;
+        self.buffer.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::pin::Pin;
-    use std::task::{Context, Poll};
-
-    use tokio::io::ReadBuf;
 
     use super::*;
 
@@ -248,6 +259,6 @@ mod tests {
         let whole = Line::Whole(text.slice(..300 << 10));
         assert_eq!(lines.next().await.unwrap(), Some(whole));
         assert!(futures_util::FutureExt::now_or_never(lines.next()).is_none());
-        assert_eq!(lines.buffer.capacity(), ROOM);
+        assert_eq!(lines.buffer.capacity(), 0);
     }
 }

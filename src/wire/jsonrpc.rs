@@ -42,6 +42,21 @@ pub mod code {
 /// Where a member's value lies in its message.
 pub type Span = Range<usize>;
 
+/// A span as a message keeps it; an empty one is that of a member that is not there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    start: u32,
+    end: u32,
+}
+
+impl Place {
+    fn span(self) -> Option<Span> {
+        let (start, end) = (usize::try_from(self.start), usize::try_from(self.end));
+        let span = start.ok()?..end.ok()?;
+        (!span.is_empty()).then_some(span)
+    }
+}
+
 /// A request id as received: a string or a number of any form, compared by its bytes (A2).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(Box<str>);
@@ -94,19 +109,13 @@ pub enum Kind {
 pub struct Message {
     raw: Bytes,
     kind: Kind,
-    id: Option<Span>,
-    method: Method,
-    params: Option<Span>,
-    result: Option<Span>,
-    error: Option<Span>,
-}
-
-/// A method name is nearly always plain; one written with escapes is kept unescaped beside the bytes.
-#[derive(Clone, Debug)]
-enum Method {
-    None,
-    Plain(Span),
-    Escaped(Box<str>),
+    id: Place,
+    method: Place,
+    params: Place,
+    result: Place,
+    error: Place,
+    /// A method name is nearly always plain; one written with escapes is kept unescaped beside the bytes.
+    unescaped: Option<Box<str>>,
 }
 
 /// Why bytes are no message, with the answer they get (A2, G16).
@@ -208,11 +217,8 @@ impl Message {
         let spans = Spans {
             base: raw.as_ptr().addr(),
         };
-        let parts = Parts::read(&envelope, &spans)?;
-        Ok(Self {
-            raw,
-            ..parts.into_message()
-        })
+        let judged = judge(&envelope, &spans)?;
+        Ok(Self { raw, ..judged })
     }
 
     /// What it is.
@@ -224,49 +230,46 @@ impl Message {
     /// The method's name, unescaped; empty for a response.
     #[must_use]
     pub fn method(&self) -> &str {
-        match &self.method {
-            Method::None => "",
-            Method::Plain(span) => self.text(span),
-            Method::Escaped(name) => name,
+        match &self.unescaped {
+            Some(name) => name,
+            None => self.at(self.method).unwrap_or_default(),
         }
     }
 
     /// The id as received, for a request or a response.
     #[must_use]
     pub fn id(&self) -> Option<RequestId> {
-        self.id
-            .as_ref()
-            .map(|span| RequestId(self.text(span).into()))
+        self.id_text().map(|id| RequestId(id.into()))
     }
 
     /// The JSON text of the id; `None` where there is none.
     #[must_use]
     pub fn id_text(&self) -> Option<&str> {
-        self.id.as_ref().map(|span| self.text(span))
+        self.at(self.id)
     }
 
     /// The integer that the id is, if it is one of the gateway's own (A2).
     #[must_use]
     pub fn our_id(&self) -> Option<u64> {
-        self.id.as_ref().and_then(|span| ours(self.text(span)))
+        self.id_text().and_then(ours)
     }
 
     /// The JSON text of `params`.
     #[must_use]
     pub fn params(&self) -> Option<&str> {
-        self.params.as_ref().map(|span| self.text(span))
+        self.at(self.params)
     }
 
     /// The JSON text of `result`.
     #[must_use]
     pub fn result(&self) -> Option<&str> {
-        self.result.as_ref().map(|span| self.text(span))
+        self.at(self.result)
     }
 
     /// The JSON text of `error`.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
-        self.error.as_ref().map(|span| self.text(span))
+        self.at(self.error)
     }
 
     /// `params` read as `T`; an absent one reads as `{}`.
@@ -298,13 +301,13 @@ impl Message {
     /// Where the value at `path` below `params` lies, e.g. `["_meta", "progressToken"]`.
     #[must_use]
     pub fn param(&self, path: &[&str]) -> Option<Span> {
-        self.below(self.params.clone()?, path)
+        self.below(self.params.span()?, path)
     }
 
     /// Where the value at `path` below `result` lies.
     #[must_use]
     pub fn in_result(&self, path: &[&str]) -> Option<Span> {
-        self.below(self.result.clone()?, path)
+        self.below(self.result.span()?, path)
     }
 
     fn below(&self, mut span: Span, path: &[&str]) -> Option<Span> {
@@ -316,6 +319,10 @@ impl Message {
             span = at..at + found.len();
         }
         Some(span)
+    }
+
+    fn at(&self, place: Place) -> Option<&str> {
+        place.span().map(|span| self.text(&span))
     }
 
     /// The text at a span of this message.
@@ -338,7 +345,7 @@ impl Message {
     #[must_use]
     pub fn with(&self, id: &str, changes: &[(Span, &str)]) -> Bytes {
         let mut edits: Vec<(Span, &str)> = changes.to_vec();
-        edits.extend(self.id.clone().map(|span| (span, id)));
+        edits.extend(self.id.span().map(|span| (span, id)));
         edits.sort_by_key(|(span, _)| span.start);
         splice(&self.raw, &edits)
     }
@@ -398,101 +405,82 @@ struct Spans {
 }
 
 impl Spans {
-    fn of(&self, member: &Member<'_>) -> Option<Span> {
-        member.0.map(|raw| {
-            let start = raw.get().as_ptr().addr() - self.base;
-            start..start + raw.get().len()
-        })
-    }
-}
-
-/// The envelope, judged.
-struct Parts {
-    kind: Kind,
-    id: Option<Span>,
-    method: Method,
-    params: Option<Span>,
-    result: Option<Span>,
-    error: Option<Span>,
-}
-
-impl Parts {
-    fn read(envelope: &Envelope<'_>, spans: &Spans) -> Result<Self, Unreadable> {
-        let id = envelope.id.0.map(RawValue::get);
-        let known = id.and_then(RequestId::read);
-        let invalid = |why| {
-            Err(Unreadable::Invalid {
-                why,
-                id: known.clone(),
-            })
-        };
-        if envelope.jsonrpc.0.map(RawValue::get) != Some("\"2.0\"") {
-            return invalid("`jsonrpc` must be \"2.0\"");
-        }
-        let answers =
-            usize::from(envelope.result.0.is_some()) + usize::from(envelope.error.0.is_some());
-        let kind = match (envelope.method.0.is_some(), id, answers) {
-            (true, None, 0) => Kind::Notification,
-            (true, Some(_), 0) if known.is_some() => Kind::Request,
-            (true, Some(_), 0) => return invalid("`id` must be a string or a number"),
-            (true, _, _) => return invalid("`method` stands beside `result` or `error`"),
-            // An error about a request that could not be read has no id (JSON-RPC 2.0 §5).
-            (false, Some("null") | None, 1) if envelope.error.0.is_some() => Kind::Response,
-            (false, Some(_), 1) if known.is_some() => Kind::Response,
-            (false, _, 1) => return invalid("a response needs the `id` of its request"),
-            (false, _, 2) => return invalid("`result` stands beside `error`"),
-            (false, _, _) => return invalid("`method`, `result` and `error` are all missing"),
-        };
-        if envelope
-            .params
+    fn of(&self, member: &Member<'_>) -> Place {
+        member
             .0
-            .is_some_and(|p| !p.get().starts_with(['{', '[']))
-        {
-            return invalid("`params` must be an object or an array");
-        }
-        let Some(method) = read_method(envelope, spans) else {
-            return invalid("`method` must be a string");
-        };
-        Ok(Self {
-            kind,
-            id: known.and_then(|_| spans.of(&envelope.id)),
-            method,
-            params: spans.of(&envelope.params),
-            result: spans.of(&envelope.result),
-            error: spans.of(&envelope.error),
-        })
+            .map_or(Place::default(), |raw| self.of_text(raw.get()))
     }
 
-    fn into_message(self) -> Message {
-        let Self {
-            kind,
-            id,
-            method,
-            params,
-            result,
-            error,
-        } = self;
-        Message {
-            raw: Bytes::new(),
-            kind,
-            id,
-            method,
-            params,
-            result,
-            error,
+    /// Where this part of the message lies. Beyond 4 GiB no place can be told, and no message is so long.
+    fn of_text(&self, text: &str) -> Place {
+        let start = text.as_ptr().addr() - self.base;
+        let (start, end) = (u32::try_from(start), u32::try_from(start + text.len()));
+        match (start, end) {
+            (Ok(start), Ok(end)) => Place { start, end },
+            _ => Place::default(),
         }
     }
 }
 
-fn read_method(envelope: &Envelope<'_>, spans: &Spans) -> Option<Method> {
+/// The message that an envelope makes, still without its bytes.
+fn judge(envelope: &Envelope<'_>, spans: &Spans) -> Result<Message, Unreadable> {
+    let id = envelope.id.0.map(RawValue::get);
+    let known = id.and_then(RequestId::read);
+    let invalid = |why| {
+        Err(Unreadable::Invalid {
+            why,
+            id: known.clone(),
+        })
+    };
+    if envelope.jsonrpc.0.map(RawValue::get) != Some("\"2.0\"") {
+        return invalid("`jsonrpc` must be \"2.0\"");
+    }
+    let answers =
+        usize::from(envelope.result.0.is_some()) + usize::from(envelope.error.0.is_some());
+    let kind = match (envelope.method.0.is_some(), id, answers) {
+        (true, None, 0) => Kind::Notification,
+        (true, Some(_), 0) if known.is_some() => Kind::Request,
+        (true, Some(_), 0) => return invalid("`id` must be a string or a number"),
+        (true, _, _) => return invalid("`method` stands beside `result` or `error`"),
+        // An error about a request that could not be read has no id (JSON-RPC 2.0 §5).
+        (false, Some("null") | None, 1) if envelope.error.0.is_some() => Kind::Response,
+        (false, Some(_), 1) if known.is_some() => Kind::Response,
+        (false, _, 1) => return invalid("a response needs the `id` of its request"),
+        (false, _, 2) => return invalid("`result` stands beside `error`"),
+        (false, _, _) => return invalid("`method`, `result` and `error` are all missing"),
+    };
+    if envelope
+        .params
+        .0
+        .is_some_and(|p| !p.get().starts_with(['{', '[']))
+    {
+        return invalid("`params` must be an object or an array");
+    }
+    let Some((method, unescaped)) = read_method(envelope, spans) else {
+        return invalid("`method` must be a string");
+    };
+    Ok(Message {
+        raw: Bytes::new(),
+        kind,
+        id: known.map_or(Place::default(), |_| spans.of(&envelope.id)),
+        method,
+        unescaped,
+        params: spans.of(&envelope.params),
+        result: spans.of(&envelope.result),
+        error: spans.of(&envelope.error),
+    })
+}
+
+/// Where the method's name lies, or what it is where it is written with escapes.
+fn read_method(envelope: &Envelope<'_>, spans: &Spans) -> Option<(Place, Option<Box<str>>)> {
     let Some(raw) = envelope.method.0 else {
-        return Some(Method::None);
+        return Some((Place::default(), None));
     };
     let Key(name) = serde_json::from_str(raw.get()).ok()?;
-    match (name, spans.of(&envelope.method)) {
-        (Cow::Borrowed(_), Some(span)) => Some(Method::Plain(span.start + 1..span.end - 1)),
-        (name, _) => Some(Method::Escaped(name.into())),
-    }
+    Some(match name {
+        Cow::Borrowed(name) => (spans.of_text(name), None),
+        Cow::Owned(name) => (Place::default(), Some(name.into())),
+    })
 }
 
 /// A string or a number, of a length that we carry.
