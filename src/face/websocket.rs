@@ -23,6 +23,7 @@ use super::{Directory, Inbound, Outgoing, Refusal, head};
 use crate::engine::input::HostEvent;
 use crate::engine::liveness::{Keepalive, Verdict};
 use crate::wire::beginning::request_id;
+use crate::wire::framing;
 use crate::wire::jsonrpc::{Message, Unreadable};
 
 /// The longest message that is read, in bytes (G16).
@@ -31,6 +32,8 @@ const MESSAGE_MAX: usize = 16 << 20;
 const INLINE_MAX: usize = 256 << 10;
 /// How much of a longer one is searched for its id.
 const BEGINNING: usize = 64 << 10;
+/// What an idle socket holds to read into, in bytes. Each read zeroes it, and a long frame is read in such parts.
+const READ_ROOM: usize = 16 << 10;
 /// A longer frame than this cannot be skipped and ends the connection (close 1009).
 const FRAME_MAX: usize = 2 * MESSAGE_MAX;
 /// Silence after which a host is pinged (R12).
@@ -77,6 +80,7 @@ async fn upgrade<D: Directory>(
     };
     let upgrade = match upgrade {
         Ok(upgrade) => upgrade
+            .read_buffer_size(READ_ROOM)
             .max_message_size(FRAME_MAX)
             .max_frame_size(FRAME_MAX),
         Err(rejection) => return rejection.into_response(),
@@ -158,8 +162,8 @@ async fn read(
             Frame::Close(_) => return,
             Frame::Ping(_) | Frame::Pong(_) => continue,
         };
-        for line in lines(&bytes) {
-            if !inbound.send(event(line).await).await {
+        for line in framing::lines(&bytes) {
+            if !inbound.send(event(bytes.slice_ref(line)).await).await {
                 return;
             }
         }
@@ -192,14 +196,6 @@ fn is_end(error: &tungstenite::error::ProtocolError) -> bool {
         error,
         tungstenite::error::ProtocolError::ResetWithoutClosingHandshake
     )
-}
-
-/// The messages of one frame.
-fn lines(frame: &Bytes) -> impl Iterator<Item = Bytes> {
-    let lines = frame.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
-    lines
-        .filter(|line| !line.is_empty())
-        .map(|line| frame.slice_ref(line))
 }
 
 async fn event(line: Bytes) -> HostEvent {
@@ -295,7 +291,9 @@ mod tests {
         let frame = Bytes::from_static(
             b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n {\"jsonrpc\":\"2.0\",\"method\":\"m\"} \r\nx",
         );
-        let lines: Vec<Bytes> = lines(&frame).collect();
+        let lines: Vec<Bytes> = framing::lines(&frame)
+            .map(|line| frame.slice_ref(line))
+            .collect();
         assert_eq!(lines.len(), 3);
         let mut seen = Vec::new();
         for line in lines {

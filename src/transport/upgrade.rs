@@ -21,8 +21,8 @@ use super::settings::{TokenIn, WebSocket};
 use crate::engine::input::{Failure, Outcome};
 use crate::wire::redact::{Secrets, percent_encoded};
 
-/// What an idle socket holds to read into, in bytes.
-const READ_ROOM: usize = 8 << 10;
+/// What an idle socket holds to read into, in bytes. Each read zeroes it, and a long frame is read in such parts.
+const READ_ROOM: usize = 16 << 10;
 /// A message that we forward may be a little longer than one that we read, by its rewritten members. In bytes.
 const WRITE_MAX: usize = MESSAGE_MAX + (1 << 20);
 

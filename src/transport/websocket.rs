@@ -24,6 +24,7 @@ use super::vigil::{Due, Vigil};
 use super::{Events, MESSAGE_MAX, credential};
 use crate::engine::input::{End, Failure, Reap};
 use crate::ids::Epoch;
+use crate::wire::framing;
 use crate::wire::redact::Secrets;
 
 /// How long the peer may take to answer a close frame and to close.
@@ -255,7 +256,7 @@ impl Reader<'_> {
     /// One frame may carry several messages, each on a line. They are copied, for a frame shares its memory with those
     /// that were read with it.
     async fn lines(&self, frame: Bytes) {
-        for line in frame.split(|byte| *byte == b'\n') {
+        for line in framing::lines(&frame) {
             self.link.received(Bytes::copy_from_slice(line)).await;
         }
     }

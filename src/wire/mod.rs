@@ -7,6 +7,7 @@
 
 pub mod beginning;
 pub mod capability;
+pub mod framing;
 pub mod jsonrpc;
 pub mod mcp;
 pub mod mcpl;
