@@ -330,8 +330,8 @@ impl Task {
         let Some(link) = self.link.as_ref().filter(|link| link.epoch == epoch) else {
             return;
         };
-        if link.frames.push(frame) == Err(Full) {
-            let event = LinkEvent::Unsent { request };
+        if link.frames.push(frame.clone()) == Err(Full) {
+            let event = LinkEvent::Unsent { request, frame };
             self.consequences.push_back(Input::Link { epoch, event });
         }
     }

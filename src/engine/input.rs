@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::settings::Settings;
 use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::{Message, Unreadable};
@@ -137,6 +139,8 @@ pub enum LinkEvent {
     Unsent {
         /// The gateway's id of the request in that frame.
         request: Option<u64>,
+        /// The frame.
+        frame: Bytes,
     },
     /// A line on the child's stderr, escaped and without secrets.
     Stderr(String),

@@ -18,6 +18,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 pub(super) use self::away::Away;
 use super::admission::Admitted;
 use super::answers::{Asks, Calls};
@@ -166,10 +168,11 @@ impl Traffic {
         &mut self,
         epoch: Epoch,
         request: Option<u64>,
+        frame: Bytes,
         at: Moment,
         out: &mut Outbox,
     ) {
-        self.unsend(epoch, request, at, out);
+        self.unsend(epoch, request, frame, at, out);
         self.check();
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing::Level;
 
-use crate::engine::decision::{ClearCause, Decision};
+use crate::engine::decision::{ClearCause, Decision, DropReason};
 
 /// A decision, taken apart.
 pub(super) struct Facts {
@@ -103,10 +103,17 @@ pub(super) fn facts(decision: &Decision) -> Facts {
             reason,
             method,
             count,
-        } => loud(
-            Level::WARN,
-            json!({ "reason": reason.label(), "method": method, "count": count }),
-        ),
+        } => {
+            // A server that does not read is told of in the answers of its hosts' calls, and in the counter: each
+            // frame that it misses is no line of its own.
+            let level = if *reason == DropReason::Unsent {
+                Level::DEBUG
+            } else {
+                Level::WARN
+            };
+            let fields = json!({ "reason": reason.label(), "method": method, "count": count });
+            loud(level, fields)
+        }
         Decision::RefusedMessage { code, method } => {
             loud(Level::WARN, json!({ "code": code, "method": method }))
         }

@@ -161,7 +161,10 @@ fn a4_a_frame_that_could_not_be_queued_was_not_sent() {
     let (mut world, client) = silent(Settings::default());
     world.host_says(client, &call(1));
     let id = world.last_asked("tools/call").as_u64();
-    world.link(LinkEvent::Unsent { request: id });
+    world.link(LinkEvent::Unsent {
+        request: id,
+        frame: bytes::Bytes::new(),
+    });
     let answer = world.answer_to_host(client, 1).unwrap();
     assert_eq!(code(&answer), Some(-32050));
     assert_eq!(answer["error"]["data"]["sent"], false);

@@ -27,8 +27,9 @@ impl Server {
             LinkEvent::Failed(failure) => self.fail(&failure, at),
             LinkEvent::Received(message) => self.receive(epoch, message, at),
             LinkEvent::Unreadable { what, sample } => self.unreadable(epoch, &what, sample, at),
-            LinkEvent::Unsent { request } => {
-                self.traffic.unsent(epoch, request, at, &mut self.outbox);
+            LinkEvent::Unsent { request, frame } => {
+                self.traffic
+                    .unsent(epoch, request, frame, at, &mut self.outbox);
             }
             LinkEvent::Stderr(line) => self.stderr(epoch, line),
             LinkEvent::Lost(loss) => self.lost(loss, at),

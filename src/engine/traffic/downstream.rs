@@ -269,6 +269,7 @@ impl Traffic {
         &mut self,
         epoch: Epoch,
         request: Option<u64>,
+        frame: Bytes,
         at: Moment,
         out: &mut Outbox,
     ) {
@@ -276,7 +277,9 @@ impl Traffic {
             .filter(|_| self.serving == Some(epoch))
             .and_then(|id| self.calls.take(id));
         let Some(call) = call else {
-            return self.say_dropped(DropReason::Unsent, "", 1, out);
+            let message = Message::parse(frame);
+            let name = message.as_ref().map_or("", Message::method);
+            return self.say_dropped(DropReason::Unsent, name, 1, out);
         };
         match &call.asker {
             Asker::Host { session, id, .. } => {
@@ -473,10 +476,13 @@ mod tests {
     fn a4_a_call_that_found_no_room_was_not_sent() {
         let mut rig = plain();
         rig.host(1, &call(1, "{}"));
-        rig.run(|traffic, at, out| traffic.unsent(Epoch(1), Some(1), at, out));
+        rig.run(|traffic, at, out| traffic.unsent(Epoch(1), Some(1), Bytes::new(), at, out));
         assert_eq!(field(&rig.take_answers(1)[0], "error.code"), code::NOT_SENT);
-        rig.run(|traffic, at, out| traffic.unsent(Epoch(1), None, at, out));
+        let cancel = Bytes::from(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#);
+        rig.run(|traffic, at, out| traffic.unsent(Epoch(1), None, cancel, at, out));
         assert_eq!(rig.dropped("unsent"), 1);
+        let told = |decision: &Decision| matches!(decision, Decision::Dropped { method, .. } if method == "notifications/cancelled");
+        assert!(rig.decisions.iter().any(told));
         let mut rig = Rig::with(Settings {
             bounds: Bounds {
                 in_flight: 0,

@@ -91,7 +91,10 @@ fn what_is_tagged_with_another_epoch_changes_nothing() {
             LinkEvent::Lost(exit(1)),
             LinkEvent::Gone(unreapable()),
             LinkEvent::Stderr("x".into()),
-            LinkEvent::Unsent { request: Some(0) },
+            LinkEvent::Unsent {
+                request: Some(0),
+                frame: Bytes::new(),
+            },
         ] {
             let before = sim.view();
             sim.input(Input::Link { epoch, event });
