@@ -152,12 +152,14 @@ impl Waiting {
             if full {
                 return (Held::Full, dropped);
             }
+        } else if self.room_beside_requests(bounds) < item.message.len() {
+            return (Held::Dropped, vec![item]);
         } else {
             while self.held.notifications >= bounds.held_notifications
                 || self.held.bytes + item.message.len() > bounds.held_bytes
             {
                 let Some(oldest) = self.held_notifications.first().copied() else {
-                    return (Held::Dropped, vec![item]);
+                    break;
                 };
                 dropped.extend(self.take(oldest));
             }
@@ -165,6 +167,14 @@ impl Waiting {
         let seq = self.next_seq();
         self.insert(seq, item);
         (Held::Waits(seq), dropped)
+    }
+
+    /// How many bytes a notification can have when all others go. Held requests never go for one.
+    fn room_beside_requests(&self, bounds: &Bounds) -> usize {
+        let notifications = self.held_notifications.iter();
+        let notifications = notifications.filter_map(|seq| self.items.get(seq));
+        let may_go: usize = notifications.map(|item| item.message.len()).sum();
+        bounds.held_bytes.saturating_sub(self.held.bytes - may_go)
     }
 
     /// Keeps a world message whose transport is gone; returns those that had to go, the newest first (G6).

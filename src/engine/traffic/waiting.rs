@@ -332,6 +332,27 @@ mod tests {
     }
 
     #[test]
+    fn g4_a_notification_that_cannot_fit_is_dropped_and_no_other_for_it() {
+        let mut rig = bounded(Bounds {
+            held_bytes: 300,
+            ..Bounds::default()
+        });
+        rig.adopt(CHAT);
+        let note = |fill: usize| {
+            let fill = "x".repeat(fill);
+            format!(r#"{{"jsonrpc":"2.0","method":"push/event","params":{{"x":"{fill}"}}}}"#)
+        };
+        rig.server(&push(1));
+        rig.server(&note(1));
+        rig.server(&note(200));
+        assert_eq!(rig.waiting(), [1, 1, 0, 0]);
+        assert_eq!(rig.dropped("held_full"), 1);
+        rig.server(&note(130));
+        assert_eq!(rig.waiting(), [1, 1, 0, 0]);
+        assert_eq!(rig.dropped("held_full"), 2);
+    }
+
+    #[test]
     fn g4_a_held_request_that_reports_nothing_of_the_world_is_answered_after_a_minute() {
         let mut rig = Rig::new();
         rig.settled();
