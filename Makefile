@@ -9,9 +9,11 @@ test: lint install
 full: lint install
 	TIDEGATE_FULL=1 PROPTEST_CASES=20000 .ci/test --profile long
 
-# Value, target and floor of each figure.
+# The pure layers piece by piece, then one table: value, target and floor of each figure. See docs/benchmarks.md.
 bench:
-	cargo bench
+	cargo build --release --example faultd
+	cargo bench --bench engine
+	cargo bench --bench load
 
 lint:
 	cargo fmt --check

@@ -1,4 +1,4 @@
-//! The pure layers, piece by piece: reading a message, forwarding it, and what an engine costs.
+//! Piece by piece: reading a message, forwarding it, and what observing that costs.
 #![allow(clippy::unwrap_used, reason = "a measurement fails loudly")]
 
 use bytes::Bytes;
@@ -45,4 +45,31 @@ fn replace_the_id(bencher: Bencher<'_, '_>, size: usize) {
     bencher
         .counter(BytesCount::new(message.len()))
         .bench(|| black_box(&message).with_id(black_box("18446744073709551615")));
+}
+
+/// All that is observed of one forwarded call: it went, its answer came, it took so long. Target: 0.5 µs.
+#[cfg(feature = "daemon")]
+#[divan::bench]
+fn observe_a_call(bencher: Bencher<'_, '_>) {
+    use tidegate::engine::decision::{Class, Decision, Direction};
+    use tidegate::observe::Observer;
+
+    let observer = Observer::new("bench");
+    let id = tidegate::ids::ServerId::new("s").unwrap();
+    let server = observer.server(&id, "stdio", "auto");
+    let carried = |direction, class| Decision::Carried { direction, class };
+    let decisions = [
+        carried(Direction::ToServer, Class::Request),
+        carried(Direction::FromServer, Class::Response),
+        Decision::Called {
+            method: "tools/call".into(),
+            took: std::time::Duration::from_millis(3),
+            error: None,
+        },
+    ];
+    bencher.bench(|| {
+        for decision in &decisions {
+            server.decided(None, black_box(decision));
+        }
+    });
 }

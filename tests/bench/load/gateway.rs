@@ -33,7 +33,7 @@ impl Gateway {
         let file = dir.path().join("tidegate.yaml");
         let text = format!(
             "listen: {listen}\nadmin: {{ listen: \"{admin}\" }}\nstate: {{ dir: {} }}\n\
-             telemetry: {{ log: {{ level: warn }} }}\nmcpServers:\n{servers}",
+             telemetry: {{ log: {{ level: error }} }}\nmcpServers:\n{servers}",
             dir.path().join("state").display()
         );
         fs::write(&file, text).unwrap();
@@ -74,6 +74,17 @@ impl Gateway {
         let line = text.lines().find_map(|line| line.strip_prefix(&start));
         line.and_then(|value| value.parse().ok())
             .unwrap_or(f64::NAN)
+    }
+}
+
+/// Asked to end, it takes what its servers launched with it.
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Ok(None) = self.process.0.try_wait() {
+            let pid = self.process.0.id().to_string();
+            let _ = Command::new("kill").args(["-TERM", &pid]).status();
+            let _ = self.process.0.wait();
+        }
     }
 }
 

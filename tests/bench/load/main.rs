@@ -55,7 +55,7 @@ impl Line {
             (false, false) => "over target",
         };
         println!(
-            "{:<58} {:>12.1} {sign} {:>10.1} {:<4} floor {:>8}  {mark}",
+            "{:<58} {:>12.1} {sign} {:>10.1} {:<4} {:>8}  {mark}",
             self.name, self.value, self.target, self.unit, floor
         );
     }
@@ -71,6 +71,10 @@ fn main() -> ExitCode {
     }
     let wanted =
         |name: &str| args.is_empty() || args.iter().any(|word| name.contains(word.as_str()));
+    println!(
+        "{:<58} {:>12}   {:>10} {:<4} {:>8}",
+        "figure", "value", "target", "unit", "floor"
+    );
     let mut failed = false;
     for (group, measure) in lines::GROUPS {
         if !wanted(group) {
