@@ -47,6 +47,8 @@ pub(super) enum Own {
     Exchange,
     /// A page of a list.
     List,
+    /// Its manifest (P8).
+    Manifest,
     /// To take over what hosts had set up: a log level, a subscription (G15).
     Setting,
 }

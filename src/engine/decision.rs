@@ -1,12 +1,13 @@
 //! Facts worth telling an operator (S1). Metric, span, log line, event, API and journal all derive from these.
 
+mod display;
 mod text;
 
-use std::fmt;
 use std::time::Duration;
 
 use super::input::{End, Outcome};
 use crate::wire::mcp::Revision;
+use crate::wire::mcpl::Domain;
 
 /// One recorded decision. Its `Display` is the log line's text.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +81,17 @@ pub enum Decision {
         /// What an operator should know of it; may be empty.
         note: String,
     },
+    /// A fetched manifest took the place of the last one: the receipt of its change (P8).
+    Manifest {
+        /// Its digest; `None` where an identifier in it allows none.
+        revision: Option<String>,
+        /// The domains of every announcement that this fetch answers, each once.
+        domains: Vec<Domain>,
+        /// What may be granted now and before.
+        capabilities: Difference,
+        /// Which feature sets may be enabled now and before.
+        feature_sets: Difference,
+    },
     /// A connection has lasted; the count is 0 (R5).
     Lasted {
         /// From the completed handshake on.
@@ -132,6 +144,13 @@ pub enum Decision {
         method: String,
         /// How many messages of that kind, when several go at once.
         count: u64,
+    },
+    /// World messages came again and were answered as the first time, without the host (G12).
+    Repeated {
+        /// Their method.
+        method: String,
+        /// How many.
+        messages: u64,
     },
     /// A request was answered with an error of the gateway's own.
     RefusedMessage {
@@ -292,6 +311,17 @@ impl Exchange {
             Self::Closed => "closed",
         }
     }
+}
+
+/// What a manifest adds and takes away, by name; each list is bounded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// New, and in effect.
+    pub added: Vec<String>,
+    /// New, and not in effect: the server did not accept them.
+    pub pending: Vec<String>,
+    /// No longer there.
+    pub removed: Vec<String>,
 }
 
 /// How an episode ended (S4).
@@ -497,6 +527,7 @@ impl Decision {
             Self::ShortEnd { .. } => "short-end",
             Self::Waiting { .. } => "waiting",
             Self::Settled { .. } => "settled",
+            Self::Manifest { .. } => "manifest",
             Self::Lasted { .. } => "lasted",
             Self::Down { .. } => "down",
             Self::Clear { .. } => "clear",
@@ -504,6 +535,7 @@ impl Decision {
             Self::Refused { .. } => "refused",
             Self::Carried { .. } => "carried",
             Self::Dropped { .. } => "dropped",
+            Self::Repeated { .. } => "repeated",
             Self::RefusedMessage { .. } => "refused-message",
             Self::Kept { .. } => "kept",
             Self::Flushed { .. } => "flushed",
@@ -525,158 +557,4 @@ impl Decision {
     pub fn is_traffic(&self) -> bool {
         matches!(self, Self::Carried { .. } | Self::Called { .. })
     }
-}
-
-impl fmt::Display for Decision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::State(state) => write!(f, "state {}", state.label()),
-            Self::Dialing { attempt } => write!(f, "connecting (attempt {attempt})"),
-            Self::Adopted {
-                attempt,
-                revision,
-                mcpl,
-                ..
-            } => {
-                let with = if *mcpl { " with MCPL" } else { "" };
-                write!(
-                    f,
-                    "connected by attempt {attempt}, MCP {revision}{with}; not yet lasting"
-                )
-            }
-            Self::AttemptFailed { attempt, why, .. } => {
-                write!(f, "attempt {attempt} failed: {why}")
-            }
-            Self::Ended {
-                end, lasted, lived, ..
-            } => {
-                let how = if *lasted {
-                    "after it had lasted"
-                } else {
-                    "before it lasted"
-                };
-                write!(
-                    f,
-                    "connection ended {how}, {} s old: {end}",
-                    lived.as_secs()
-                )
-            }
-            Self::ShortEnd { attempt, why, .. } => write!(f, "attempt {attempt} failed: {why}"),
-            Self::Waiting { attempt, wait } => {
-                write!(f, "attempt {attempt} in {:.1} s", wait.as_secs_f64())
-            }
-            Self::Settled {
-                outcome,
-                granted,
-                note,
-                ..
-            } => {
-                let gap = if note.is_empty() { "" } else { ": " };
-                write!(
-                    f,
-                    "policy exchange {}, {granted} capabilities granted{gap}{note}",
-                    outcome.label()
-                )
-            }
-            Self::Lasted { lived } => {
-                write!(f, "the connection has lasted ({} s)", lived.as_secs())
-            }
-            Self::Down { attempt, why, mcpl } => {
-                write!(
-                    f,
-                    "{} server down (attempt {attempt}): {why}",
-                    family(*mcpl)
-                )
-            }
-            Self::Clear {
-                cause,
-                failed_attempts,
-                down_for,
-                mcpl,
-            } => {
-                let family = family(*mcpl);
-                let down = down_for.as_secs();
-                match cause {
-                    ClearCause::Lasted(lived) => write!(
-                        f,
-                        "{family} server clear: connected for {} s after {failed_attempts} failed attempts \
-                         (down for {down} s)",
-                        lived.as_secs()
-                    ),
-                    ClearCause::Removed => {
-                        write!(f, "{family} server clear: removed (down for {down} s)")
-                    }
-                    ClearCause::Disabled => {
-                        write!(f, "{family} server clear: disabled (down for {down} s)")
-                    }
-                }
-            }
-            Self::Halted { attempt, why } => write!(f, "halted (attempt {attempt}): {why}"),
-            Self::Refused { problem } => write!(f, "configuration refused: {problem}"),
-            Self::Carried { direction, class } => {
-                write!(f, "{} {}", class.label(), direction.label())
-            }
-            Self::Dropped {
-                reason,
-                method,
-                count,
-            } => {
-                let what = if method.is_empty() {
-                    "response"
-                } else {
-                    method
-                };
-                write!(f, "dropped {count} × {what}: {}", reason.label())
-            }
-            Self::RefusedMessage { code, method } => write!(f, "refused {method} with {code}"),
-            Self::Kept { messages } => {
-                let s = plural(*messages);
-                write!(f, "{messages} message{s} kept for the next connection")
-            }
-            Self::Flushed { queue, messages } => {
-                let s = plural(*messages);
-                write!(f, "{messages} {} message{s} admitted", queue.label())
-            }
-            Self::HoldLifted { hold, held_for } => {
-                write!(
-                    f,
-                    "hold {} lifted after {:.1} s",
-                    hold.label(),
-                    held_for.as_secs_f64()
-                )
-            }
-            Self::Called {
-                method,
-                took,
-                error,
-            } => {
-                let error = error.as_deref().unwrap_or("ok");
-                write!(f, "{method} {error} in {:.1} ms", took.as_secs_f64() * 1e3)
-            }
-            Self::HostAttached => f.write_str("a host attached"),
-            Self::HostServes { unasked: false } => f.write_str("the host serves"),
-            Self::HostServes { unasked: true } => {
-                f.write_str("the host serves; it sent no featureSets/update in time")
-            }
-            Self::HostDetached => f.write_str("a host went"),
-            Self::Paused(true) => f.write_str("paused by the operator"),
-            Self::Paused(false) => f.write_str("resumed by the operator"),
-            Self::Noise { lines, sample } => {
-                write!(f, "{lines} lines on stdout are no JSON-RPC, e.g. {sample}")
-            }
-            Self::Stderr(line) => write!(f, "stderr: {line}"),
-            Self::Orphaned { method } => {
-                write!(f, "an answer to {method} came too late and carries state")
-            }
-            Self::Reported(what) => f.write_str(what),
-        }
-    }
-}
-
-fn family(mcpl: bool) -> &'static str {
-    if mcpl { "MCPL" } else { "MCP" }
-}
-
-fn plural(count: u64) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }

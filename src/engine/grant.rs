@@ -1,6 +1,8 @@
 //! What a server may be granted: what it advertises, less the mask, less the host's narrowing (P1, P2, P4, P9). It
 //! computes; whether and when a grant takes effect is decided elsewhere.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -90,6 +92,14 @@ impl Terms {
         }
     }
 
+    /// The declared feature sets by name, and whether each is to be used.
+    pub(super) fn feature_sets(&self) -> BTreeMap<String, bool> {
+        let enabled = self.enabled.iter().map(|name| (name.clone(), true));
+        let disabled = self.disabled.iter().map(|name| (name.clone(), false));
+        // Declared twice, the disabled one counts.
+        enabled.chain(disabled).collect()
+    }
+
     /// The update's params, as JSON text.
     pub(super) fn params(&self) -> String {
         let mut members = Vec::new();
@@ -156,8 +166,7 @@ fn feature_sets(manifest: &str) -> Vec<FeatureSet> {
     let Some(declared) = member(manifest, "featureSets") else {
         return Vec::new();
     };
-    let object: Option<std::collections::BTreeMap<String, &RawValue>> =
-        serde_json::from_str(declared).ok();
+    let object: Option<BTreeMap<String, &RawValue>> = serde_json::from_str(declared).ok();
     let array: Option<Vec<&RawValue>> = serde_json::from_str(declared).ok();
     let named = array.into_iter().flatten().filter_map(|body| {
         let name = serde_json::from_str(member(body.get(), "name")?).ok()?;

@@ -11,6 +11,7 @@
 pub mod decision;
 pub mod input;
 pub mod liveness;
+mod manifest;
 pub mod output;
 pub mod settings;
 pub mod snapshot;

@@ -61,7 +61,7 @@ impl Outbox {
 
     /// Tells operators.
     pub(super) fn decide(&mut self, epoch: Option<Epoch>, mut decision: Decision) {
-        if let Some(text) = decision.text_mut() {
+        for text in decision.texts_mut() {
             self.secrets.mask(text);
         }
         self.push(Output::Decided { epoch, decision });

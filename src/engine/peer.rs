@@ -50,6 +50,11 @@ impl Peer {
         self.manifest.as_deref()
     }
 
+    /// It told another manifest while it served (P8).
+    pub(super) fn set_manifest(&mut self, manifest: &str) {
+        self.manifest = Some(manifest.into());
+    }
+
     /// Its `serverInfo`, as JSON text.
     pub(super) fn info(&self) -> Option<&str> {
         self.info.as_deref()

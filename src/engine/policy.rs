@@ -1,6 +1,7 @@
 //! The policy exchange of one server (P1 to P7): what is offered, what was accepted, and what is granted by it now. It
 //! sends nothing and knows no capability by name.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::decision::Exchange;
@@ -12,6 +13,8 @@ use crate::wire::jsonrpc::member;
 #[derive(Debug, Default)]
 pub(super) struct Policy {
     granted: CapabilitySet,
+    /// The declared feature sets, and whether each is enabled (P9).
+    feature_sets: FeatureSets,
     wanted: Offer,
     told: Option<String>,
     running: Option<Running>,
@@ -24,8 +27,28 @@ pub(super) struct Policy {
 pub(super) struct Offer {
     /// Granted at the receipt.
     pub(super) granted: CapabilitySet,
+    /// The declared feature sets, and whether each is enabled at the receipt.
+    pub(super) feature_sets: FeatureSets,
     /// JSON text.
     pub(super) params: String,
+}
+
+/// Feature sets by name, each enabled or not.
+pub(super) type FeatureSets = BTreeMap<String, bool>;
+
+impl Offer {
+    /// The feature sets that it enables.
+    pub(super) fn enabled(&self) -> BTreeSet<&str> {
+        let enabled = self.feature_sets.iter().filter(|(_, enabled)| **enabled);
+        enabled.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Its feature sets, each enabled where it is so here and in `other`.
+    fn common(&self, other: &FeatureSets) -> FeatureSets {
+        let each = self.feature_sets.iter();
+        each.map(|(name, on)| (name.clone(), *on && other.get(name) == Some(&true)))
+            .collect()
+    }
 }
 
 #[derive(Debug)]
@@ -65,6 +88,11 @@ impl Policy {
         self.granted
     }
 
+    /// Whether a feature set is enabled now; `None` where it is not declared (P9).
+    pub(super) fn feature_set(&self, name: &str) -> Option<bool> {
+        self.feature_sets.get(name).copied()
+    }
+
     /// Whether the first exchange of this epoch has settled (G2).
     pub(super) fn is_settled(&self) -> bool {
         self.settled
@@ -100,6 +128,7 @@ impl Policy {
     /// Asks for another grant. What it takes away ends at once (P3); what it adds waits for a receipt.
     pub(super) fn want(&mut self, offer: Offer) {
         self.granted = self.granted.and(offer.granted);
+        self.feature_sets = offer.common(&self.feature_sets);
         self.wanted = offer;
     }
 
@@ -136,12 +165,15 @@ impl Policy {
         self.settled = true;
         // What was reduced meanwhile stays reduced (P3).
         let offered = running.offer.granted.and(self.wanted.granted);
-        match verdict.grants {
-            Grants::Offered => self.granted = offered,
-            Grants::Unanswered if grant_without_receipt => self.granted = offered,
-            Grants::Unanswered => {}
-            Grants::Nothing => self.granted = CapabilitySet::NONE,
-        }
+        let enabled = self.wanted.common(&running.offer.feature_sets);
+        let (granted, feature_sets) = match verdict.grants {
+            Grants::Offered => (offered, enabled),
+            Grants::Unanswered if grant_without_receipt => (offered, enabled),
+            Grants::Unanswered => (self.granted, self.wanted.common(&self.feature_sets)),
+            Grants::Nothing => (CapabilitySet::NONE, self.wanted.common(&FeatureSets::new())),
+        };
+        self.granted = granted;
+        self.feature_sets = feature_sets;
         self.receipt = Some(verdict.receipt);
         Some(Settled {
             outcome: verdict.outcome,

@@ -22,6 +22,8 @@ pub enum Timer {
     Policy,
     /// P1: a host sent no `featureSets/update`.
     HostPolicy,
+    /// P8: the next fetch of a manifest may begin.
+    Manifest,
     /// G3: a host must have answered a registration.
     Registration,
     /// G4: a held request has waited long enough.

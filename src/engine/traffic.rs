@@ -1,12 +1,14 @@
 //! The traffic of one server: what it and the hosts send each other, held, granted, forwarded and answered (G, P, A).
 //! It composes the parts that do each; when a transport is dialed, lost or judged is decided elsewhere.
 
+mod authority;
 mod away;
 mod clients;
 mod delivery;
 mod downstream;
 mod exchange;
 mod lists;
+mod manifest;
 mod registrations;
 #[cfg(test)]
 mod rig;
@@ -30,6 +32,7 @@ use super::grant::Narrowing;
 use super::host::{Hosts, Session};
 use super::input::{HostEvent, Moment};
 use super::inventory::Inventory;
+use super::manifest::{Domains, Fetched, Refresh};
 use super::outbox::Outbox;
 use super::output::Record;
 use super::peer::Peer;
@@ -70,6 +73,10 @@ pub(super) struct Traffic {
     asks: Asks,
     hosts: Hosts,
     inventory: Inventory,
+    refresh: Refresh,
+    fetched: Option<Fetched>,
+    /// Where the manifest in force differs from the one that hosts know.
+    news: Domains,
     setup: Setup,
     channels: Channels,
     /// Replays of channels that the host has not judged yet (G13).
@@ -121,6 +128,7 @@ impl Traffic {
         self.serving = Some(epoch);
         self.closed_for_good = false;
         let mcpl = peer.is_mcpl();
+        self.compare_manifest(peer.manifest());
         self.peer = Some(peer);
         if mcpl {
             self.gate.hold(Hold::Policy, at.now);
@@ -191,6 +199,8 @@ impl Traffic {
             self.end_calls(at, out);
             self.end_asks(out);
             self.inventory.lose();
+            self.refresh = Refresh::default();
+            self.fetched = None;
             self.setup.forget();
             self.channels.forget();
             self.replays.clear();
@@ -293,6 +303,7 @@ impl Traffic {
         while let Some((session, id)) = self.asks.expire(at.now) {
             self.judge_for_host(session, id, at, out);
         }
+        self.fetch_manifest(at, out);
         while let Some(session) = self.hosts.expire(at.now) {
             self.serve_host(session, true, at, out);
         }
@@ -304,7 +315,8 @@ impl Traffic {
         let host = self.hosts.next().map(|at| (at, Timer::HostPolicy));
         let ask = self.asks.next().map(|at| (at, Timer::Registration));
         let waiting = earlier(self.waiting.next(), self.calls.next());
-        earlier(waiting, earlier(host, ask))
+        let manifest = self.refresh.next().map(|at| (at, Timer::Manifest));
+        earlier(waiting, earlier(host, earlier(ask, manifest)))
     }
 
     /// What only the owner can do, once.

@@ -46,6 +46,7 @@ pub(super) struct Counters {
     ended: Tally<2>,
     exchanges: Tally<1>,
     dropped: Tally<1>,
+    repeated: Tally<0>,
     refused: Tally<1>,
     flushed: Tally<1>,
     episodes: Tally<1>,
@@ -65,6 +66,7 @@ impl Counters {
             ended: ended(transport),
             exchanges: shown(Exchange::ALL.map(Exchange::label)),
             dropped: shown(DropReason::ALL.map(DropReason::label)),
+            repeated: Tally::new([([], true)]),
             refused: refused(),
             flushed: shown(Queue::ALL.map(Queue::label)),
             episodes: shown(["down", "clear"]),
@@ -116,6 +118,11 @@ impl Counters {
             "tidegate_server_messages_dropped_total",
             "Messages dropped by reason.",
             |row, samples| row.counters().dropped.show(["reason"], samples),
+        );
+        page.counters(
+            "tidegate_server_messages_repeated_total",
+            "World messages that came again and were answered as the first time.",
+            |row, samples| row.counters().repeated.show([], samples),
         );
         page.counters(
             "tidegate_server_messages_refused_total",
@@ -173,6 +180,7 @@ impl Counters {
             Decision::Dropped { reason, count, .. } => {
                 self.dropped.add([reason.label()], *count);
             }
+            Decision::Repeated { messages, .. } => self.repeated.add([], *messages),
             Decision::RefusedMessage { code, .. } => self.refused.add([code_label(*code)], 1),
             Decision::Flushed { queue, messages } => {
                 self.flushed.add([queue.label()], *messages);
@@ -183,6 +191,7 @@ impl Counters {
             | Decision::Dialing { .. }
             | Decision::ShortEnd { .. }
             | Decision::Waiting { .. }
+            | Decision::Manifest { .. }
             | Decision::Lasted { .. }
             | Decision::Halted { .. }
             | Decision::Refused { .. }

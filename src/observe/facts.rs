@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing::Level;
 
-use crate::engine::decision::{ClearCause, Decision, DropReason};
+use crate::engine::decision::{ClearCause, Decision, Difference, DropReason};
 
 /// A decision, taken apart.
 pub(super) struct Facts {
@@ -79,6 +79,16 @@ pub(super) fn facts(decision: &Decision) -> Facts {
         } => plain(json!({
             "outcome": outcome.label(), "granted": granted, "tookSeconds": seconds(*took), "note": note,
         })),
+        Decision::Manifest {
+            revision,
+            domains,
+            capabilities,
+            feature_sets,
+        } => plain(json!({
+            "revision": revision,
+            "domains": domains.iter().map(|domain| domain.label()).collect::<Vec<_>>(),
+            "capabilities": difference(capabilities), "featureSets": difference(feature_sets),
+        })),
         Decision::Lasted { lived } => plain(json!({ "livedSeconds": seconds(*lived) })),
         Decision::Down { attempt, why, mcpl } => of(
             Level::ERROR,
@@ -113,6 +123,9 @@ pub(super) fn facts(decision: &Decision) -> Facts {
             };
             let fields = json!({ "reason": reason.label(), "method": method, "count": count });
             loud(level, fields)
+        }
+        Decision::Repeated { method, messages } => {
+            plain(json!({ "method": method, "messages": messages }))
         }
         Decision::RefusedMessage { code, method } => {
             loud(Level::WARN, json!({ "code": code, "method": method }))
@@ -163,6 +176,10 @@ fn plain(fields: Value) -> Facts {
 
 fn quiet(fields: Value) -> Facts {
     loud(Level::DEBUG, fields)
+}
+
+fn difference(of: &Difference) -> Value {
+    json!({ "added": of.added, "pending": of.pending, "removed": of.removed })
 }
 
 fn cause_label(cause: ClearCause) -> &'static str {

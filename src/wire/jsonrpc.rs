@@ -29,8 +29,12 @@ pub mod code {
     pub const INVALID_PARAMS: i64 = -32602;
     /// Held requests are full or waited too long: try again (G4).
     pub const BUSY: i64 = -32000;
+    /// A feature set that is declared and not enabled (MCPL, appendix A).
+    pub const NOT_ENABLED: i64 = -32001;
     /// The capability is not in the grant (G11).
     pub const NOT_GRANTED: i64 = -32002;
+    /// A feature set that is not declared (MCPL, appendix A).
+    pub const UNKNOWN_FEATURE_SET: i64 = -32003;
     /// A host's call was not sent: nothing ran (A4).
     pub const NOT_SENT: i64 = -32050;
     /// A host's call was sent and its server then lost: outcome unknown (A4).

@@ -97,6 +97,32 @@ pub fn capability_of(name: &str) -> Option<&'static str> {
     })
 }
 
+/// What a change of a manifest is about (MCPL §17.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Domain {
+    /// What is advertised, extensions included.
+    Capabilities,
+    /// The feature sets, but for their tags.
+    FeatureSets,
+    /// The tags of the feature sets.
+    TagOntology,
+}
+
+impl Domain {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Capabilities, Self::FeatureSets, Self::TagOntology];
+
+    /// Its name on the wire.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Capabilities => "capabilities",
+            Self::FeatureSets => "featureSets",
+            Self::TagOntology => "tagOntology",
+        }
+    }
+}
+
 /// Every path that can be granted, sorted.
 pub const CAPABILITIES: [&str; 19] = [
     "channels.acknowledge",

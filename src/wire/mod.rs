@@ -7,6 +7,7 @@
 
 pub mod beginning;
 pub mod capability;
+pub mod digest;
 pub mod framing;
 pub mod jsonrpc;
 pub mod mcp;

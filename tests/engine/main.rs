@@ -20,6 +20,7 @@ mod answers;
 mod bounds;
 mod calls;
 mod determinism;
+mod digest;
 mod endings;
 mod exchange;
 mod gating;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::engine::decision::{
-    Class, ClearCause, Decision, Direction, DropReason, Exchange, Hold, Queue, State,
+    Class, ClearCause, Decision, Difference, Direction, DropReason, Exchange, Hold, Queue, State,
 };
 use tidegate::engine::input::{End, Outcome};
 use tidegate::engine::snapshot::{Backoff, EpisodeView, QueueView, Snapshot};
 use tidegate::ids::{Epoch, ServerId};
 use tidegate::wire::mcp::Revision;
+use tidegate::wire::mcpl::Domain;
 
 pub fn server(name: &str) -> ServerId {
     ServerId::new(name).unwrap()
@@ -95,7 +96,8 @@ pub fn every_decision() -> Vec<Decision> {
         held_for: seconds(1),
     }));
     let codes = [
-        -32_700, -32_600, -32_601, -32_602, -32_603, -32_000, -32_002, -32_050, 17,
+        -32_700, -32_600, -32_601, -32_602, -32_603, -32_000, -32_001, -32_002, -32_003, -32_050,
+        17,
     ];
     all.extend(codes.map(|code| Decision::RefusedMessage {
         code,
@@ -130,6 +132,19 @@ fn one_of_each() -> Vec<Decision> {
         Decision::Waiting {
             attempt: 2,
             wait: seconds(10),
+        },
+        Decision::Manifest {
+            revision: Some("sha256:abc".into()),
+            domains: Domain::ALL.into(),
+            capabilities: Difference {
+                added: vec!["channels.typing".into()],
+                ..Difference::default()
+            },
+            feature_sets: Difference::default(),
+        },
+        Decision::Repeated {
+            method: "push/event".into(),
+            messages: 2,
         },
         Decision::Lasted {
             lived: seconds(300),

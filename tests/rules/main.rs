@@ -66,7 +66,7 @@ const RULES: &[(&str, &str, bool)] = &[
     ("P5", "A receipt that comes too late", true),
     ("P6", "One exchange at a time, on its own transport", true),
     ("P7", "Servers without the exchange", true),
-    ("P8", "Manifest changes", false),
+    ("P8", "Manifest changes", true),
     ("P9", "Feature sets", true),
     ("A1", "An answer belongs to its epoch", true),
     ("A2", "Ids", true),

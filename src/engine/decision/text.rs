@@ -1,10 +1,27 @@
 //! The words in a decision that a peer may have chosen.
 
-use super::Decision;
+use super::{Decision, Difference};
 
 impl Decision {
-    /// The text in it that can hold a peer's words.
-    pub(in crate::engine) fn text_mut(&mut self) -> Option<&mut String> {
+    /// The texts in it that can hold a peer's words.
+    pub(in crate::engine) fn texts_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let (text, names) = if let Self::Manifest { feature_sets, .. } = self {
+            (None, Some(feature_sets))
+        } else {
+            (self.text_mut(), None)
+        };
+        let lists = names.into_iter().flat_map(|of| {
+            let Difference {
+                added,
+                pending,
+                removed,
+            } = of;
+            added.iter_mut().chain(pending).chain(removed)
+        });
+        text.into_iter().chain(lists)
+    }
+
+    fn text_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::AttemptFailed { why, .. }
             | Self::ShortEnd { why, .. }
@@ -13,6 +30,7 @@ impl Decision {
             Self::Settled { note, .. } => Some(note),
             Self::Refused { problem } => Some(problem),
             Self::Dropped { method, .. }
+            | Self::Repeated { method, .. }
             | Self::RefusedMessage { method, .. }
             | Self::Called { method, .. }
             | Self::Orphaned { method } => Some(method),
@@ -23,6 +41,7 @@ impl Decision {
             | Self::Adopted { .. }
             | Self::Ended { .. }
             | Self::Waiting { .. }
+            | Self::Manifest { .. }
             | Self::Lasted { .. }
             | Self::Clear { .. }
             | Self::Carried { .. }

@@ -89,6 +89,9 @@ impl Traffic {
                 self.register(item, at, out);
             }
             mcpl::method::CHANNELS_LIST => self.list_channels(item, at, out),
+            mcpl::method::MANIFEST_CHANGED if self.manifest().is_some() => {
+                self.refresh(message, at, out);
+            }
             method::LOG => self.tell_log(message, out),
             method::RESOURCES_UPDATED => self.tell_subscribers(message, out),
             method::SAMPLING => self.ask_client(item, Skill::Sampling, out),

@@ -72,6 +72,7 @@ impl Traffic {
         match name {
             method::TOOLS_CALL => self.refuse_hidden(session, message, out),
             method::RESOURCES_UNSUBSCRIBE => self.unsubscribe(session, message, out),
+            mcpl::method::MANIFEST => self.answer_manifest(session, message, out),
             _ => List::of_request(name)
                 .is_some_and(|list| self.answer_list(list, session, message, out)),
         }
@@ -260,6 +261,7 @@ impl Traffic {
             }
             Asker::Own(Own::Exchange) => self.exchanged(Reply::Silence, at, out),
             Asker::Own(Own::List) => self.fail_page("a list in time", at, out),
+            Asker::Own(Own::Manifest) => self.fail_manifest("no answer in time", at, out),
             Asker::Own(Own::Setting) => {}
         }
     }
@@ -289,6 +291,7 @@ impl Traffic {
             }
             Asker::Own(Own::Exchange) => self.exchanged(Reply::Silence, at, out),
             Asker::Own(Own::List) => self.fail_page("a list of a crowded server", at, out),
+            Asker::Own(Own::Manifest) => self.fail_manifest("the server is crowded", at, out),
             Asker::Own(Own::Setting) => {
                 self.say_dropped(DropReason::Unsent, &call.method, 1, out);
             }

@@ -1,5 +1,6 @@
 //! The policy exchange as traffic: its request to the server, its receipt, and what hosts are told of it (P1 to P7).
 
+use super::authority::has_come;
 use super::{Request, Traffic};
 use crate::engine::answers::{Asker, Call, Own};
 use crate::engine::decision::{Class, Decision, Exchange, Hold};
@@ -20,10 +21,13 @@ const UPDATES_MAX: usize = 16;
 impl Traffic {
     /// The terms that hold now.
     pub(super) fn offer(&self) -> Offer {
-        let Some(peer) = &self.peer else {
-            return Offer::default();
-        };
-        let Some(manifest) = peer.manifest() else {
+        let fetched = self.fetched.as_ref().map(|fetched| &*fetched.text);
+        self.terms(fetched.or(self.manifest()))
+    }
+
+    /// The terms that would hold now under that manifest.
+    pub(super) fn terms(&self, manifest: Option<&str>) -> Offer {
+        let (Some(peer), Some(manifest)) = (&self.peer, manifest) else {
             return Offer::default();
         };
         let mask = &self.settings.mask;
@@ -35,6 +39,7 @@ impl Traffic {
         );
         Offer {
             granted: terms.granted,
+            feature_sets: terms.feature_sets(),
             params: terms.params(),
         }
     }
@@ -88,6 +93,7 @@ impl Traffic {
             return;
         }
         self.exchange(at, out);
+        self.put_in_force(out);
         self.answer_updates(at, out);
         if first {
             self.settle(at, out);
@@ -101,14 +107,15 @@ impl Traffic {
         // What waited for a capability in an earlier epoch is judged anew under this one's grant (G11).
         self.waiting.unpark(|_| true);
         self.lift(Hold::Policy, at, out);
+        self.tell_manifest(out);
         self.set_up(at, out);
         self.read_lists(at, out);
     }
 
     /// A grant may have grown: what waits for it may pass now.
     fn regrant(&mut self, at: Moment, out: &mut Outbox) {
-        let granted = self.policy.granted();
-        if self.waiting.unpark(|what| granted.has(what)) {
+        let policy = &self.policy;
+        if self.waiting.unpark(|what| has_come(policy, what)) {
             self.flush(at, out);
         }
     }

@@ -68,7 +68,10 @@ impl Traffic {
         out: &mut Outbox,
     ) -> Option<u64> {
         let epoch = self.serving?;
-        let limit = self.settings.request_timeout;
+        let limit = match own {
+            Own::Manifest | Own::Exchange => self.settings.policy_timeout,
+            Own::List | Own::Setting => self.settings.request_timeout,
+        };
         let call = Call::new(Asker::Own(own), name, at.now, Timer::OwnRequest, limit);
         let id = self.calls.open(call);
         let frame = jsonrpc::request(id, name, params);

@@ -34,6 +34,8 @@ pub(super) struct Rig {
     pub(super) decisions: Vec<Decision>,
     sent: Vec<(u64, String)>,
     answers: Vec<(u64, String)>,
+    /// What told hosts of another manifest: few tests are about that.
+    announced: Vec<(u64, String)>,
     dismissed: Vec<(u64, u16)>,
 }
 
@@ -51,6 +53,7 @@ impl Rig {
             decisions: Vec::new(),
             sent: Vec::new(),
             answers: Vec::new(),
+            announced: Vec::new(),
             dismissed: Vec::new(),
         }
     }
@@ -70,12 +73,20 @@ impl Rig {
         while let Some(output) = self.out.pop() {
             match output {
                 Output::Send { epoch, frame, .. } => self.sent.push((epoch.0, text(&frame))),
-                Output::Answer { session, frame } => self.answers.push((session.0, text(&frame))),
+                Output::Answer { session, frame } => self.answered(session.0, text(&frame)),
                 Output::Dismiss { session, code, .. } => self.dismissed.push((session.0, code)),
                 Output::Decided { decision, .. } => self.decisions.push(decision),
                 Output::Record(_) => {}
                 Output::Dial { .. } | Output::Close { .. } => panic!("not traffic's: {output:?}"),
             }
+        }
+    }
+
+    fn answered(&mut self, session: u64, line: String) {
+        if line.contains(r#""method":"mcpl/manifestChanged""#) {
+            self.announced.push((session, line));
+        } else {
+            self.answers.push((session, line));
         }
     }
 
@@ -196,11 +207,12 @@ impl Rig {
 
     /// What went to a session since the last look.
     pub(super) fn take_answers(&mut self, session: u64) -> Vec<String> {
-        let (its, rest) = std::mem::take(&mut self.answers)
-            .into_iter()
-            .partition::<Vec<_>, _>(|(of, _)| *of == session);
-        self.answers = rest;
-        its.into_iter().map(|(_, line)| line).collect()
+        take_of(session, &mut self.answers)
+    }
+
+    /// What told a session of another manifest since the last look.
+    pub(super) fn take_announced(&mut self, session: u64) -> Vec<String> {
+        take_of(session, &mut self.announced)
     }
 
     /// What waits: held requests, held notifications, kept requests, kept notifications.
@@ -229,6 +241,11 @@ impl Rig {
         };
         self.decisions.iter().map(count).sum()
     }
+}
+
+fn take_of(session: u64, lines: &mut Vec<(u64, String)>) -> Vec<String> {
+    let its = lines.extract_if(.., |(of, _)| *of == session);
+    its.map(|(_, line)| line).collect()
 }
 
 pub(super) fn message(line: &str) -> Message {

@@ -105,6 +105,7 @@ impl Traffic {
                 self.exchanged(reply, at, out);
             }
             Asker::Own(Own::List) => self.take_page(message, at, out),
+            Asker::Own(Own::Manifest) => self.take_manifest(message, at, out),
             Asker::Own(Own::Setting) => {}
         }
     }

@@ -1,6 +1,7 @@
 //! What waits on its way from the server to a host, and what lets it pass: held, admitted under the grant, parked for
 //! what it lacks, kept over a boundary, too old (G4–G12).
 
+use super::authority::Lack;
 use super::registrations::CHANNEL;
 use super::{Traffic, WINDOW};
 use crate::engine::admission::{self, Novelty};
@@ -8,8 +9,8 @@ use crate::engine::decision::{Decision, DropReason, Queue};
 use crate::engine::input::Moment;
 use crate::engine::outbox::Outbox;
 use crate::engine::queue::{Held, Item, Lane, Seq};
-use crate::wire::jsonrpc::{self, Error, Kind, code};
-use crate::wire::mcpl::{self, Plane};
+use crate::wire::jsonrpc::{self, Error, code};
+use crate::wire::mcpl::Plane;
 
 /// What a repeated message waits for while a host has the first.
 const RECEIPT: &str = "a receipt";
@@ -101,16 +102,15 @@ impl Traffic {
 
     /// Admits a message under the grant of this moment (G11); `false` where it waits on.
     fn admit(&mut self, seq: Option<Seq>, item: Item, at: Moment, out: &mut Outbox) -> bool {
-        let name = item.message.method();
-        let missing = mcpl::capability_of(name).filter(|path| !self.policy.granted().has(path));
-        if item.world && (item.kept || missing.is_none()) {
-            return self.admit_world(seq, item, missing, out);
+        let lack = self.lack(&item.message);
+        if item.world && (item.kept || lack.is_none()) {
+            return self.admit_world(seq, item, lack.as_ref(), out);
         }
         if let Some(seq) = seq {
             self.waiting.take(seq);
         }
-        match missing {
-            Some(path) => self.deny(&item, path, out),
+        match lack {
+            Some(lack) => self.deny(&item, &lack, out),
             None => self.dispatch(&item, at, out),
         }
         true
@@ -121,11 +121,11 @@ impl Traffic {
         &mut self,
         seq: Option<Seq>,
         item: Item,
-        missing: Option<&str>,
+        lack: Option<&Lack>,
         out: &mut Outbox,
     ) -> bool {
-        if let Some(path) = missing {
-            return self.park(seq, item, path, out);
+        if let Some(lack) = lack {
+            return self.park(seq, item, &lack.awaited(), out);
         }
         if let Some(what) = self.awaited_channel(&item) {
             return self.park(seq, item, &what, out);
@@ -168,15 +168,11 @@ impl Traffic {
             self.answer_server(item.epoch, jsonrpc::response(id, receipt), out);
         }
         self.tally.duplicate += 1;
-    }
-
-    fn deny(&mut self, item: &Item, path: &str, out: &mut Outbox) {
-        if item.message.kind() == Kind::Notification {
-            return self.drop_read(DropReason::NotGranted, item.message.method(), 1, out);
-        }
-        let error = Error::new(code::NOT_GRANTED, format!("{path} is not granted"));
-        let error = error.with_data(serde_json::json!({ "capability": path }));
-        self.refuse_server(item.epoch, &item.message, &error, out);
+        let repeated = Decision::Repeated {
+            method: item.message.method().into(),
+            messages: 1,
+        };
+        out.decide(self.serving, repeated);
     }
 
     /// A host answered a world message: it is delivered, and what repeats it gets the same receipt (G12).
