@@ -140,7 +140,7 @@ pub enum Decision {
     Dropped {
         /// Why.
         reason: DropReason,
-        /// Its method; empty for a response.
+        /// Its method; empty for a response, and where it could not be read.
         method: String,
         /// How many messages of that kind, when several go at once.
         count: u64,
@@ -156,7 +156,7 @@ pub enum Decision {
     RefusedMessage {
         /// The JSON-RPC code.
         code: i64,
-        /// Its method.
+        /// Its method; empty where it could not be read.
         method: String,
     },
     /// A boundary kept world messages (G5).

@@ -43,7 +43,7 @@ use super::setup::Setup;
 use super::snapshot::Snapshot;
 use super::timers::{Timer, earlier};
 use crate::ids::{Epoch, SessionId};
-use crate::wire::jsonrpc::{Message, Unreadable};
+use crate::wire::jsonrpc::{About, Message, Unreadable, code};
 use crate::wire::mcp::Revision;
 
 /// World messages with a host at a time (G13).
@@ -154,20 +154,31 @@ impl Traffic {
         self.check();
     }
 
-    /// Something of `epoch` that is no message: answered where it can be a request, and dropped.
-    pub(super) fn unreadable(&mut self, epoch: Epoch, what: &Unreadable, out: &mut Outbox) {
+    /// Something of `epoch` that is no message: a request is refused, an answer ends its call, and other things drop.
+    pub(super) fn unreadable(
+        &mut self,
+        epoch: Epoch,
+        what: &Unreadable,
+        at: Moment,
+        out: &mut Outbox,
+    ) {
         self.tally.read += 1;
-        let wants_answer = match what {
-            Unreadable::NotJson | Unreadable::TooLong { id: None, .. } => false,
-            Unreadable::Batch(_)
-            | Unreadable::TooDeep
-            | Unreadable::TooLong { id: Some(_), .. }
-            | Unreadable::Invalid { .. } => true,
-        };
-        if wants_answer {
-            self.answer_server(epoch, what.answer(), out);
+        match (what, what.about()) {
+            (_, Some(About::Answer(id))) => {
+                self.drop_read(DropReason::Unreadable, "", 1, out);
+                let ours = id.as_ours().filter(|_| self.serving == Some(epoch));
+                self.end_unreadable(ours, what, at, out);
+            }
+            (Unreadable::NotJson | Unreadable::TooLong { .. }, None) => {
+                self.drop_read(DropReason::Unreadable, "", 1, out);
+            }
+            _ => {
+                self.answer_server(epoch, what.answer(), out);
+                self.tally.refused += 1;
+                let (code, method) = (code::INVALID_REQUEST, String::new());
+                out.decide(self.serving, Decision::RefusedMessage { code, method });
+            }
         }
-        self.drop_read(DropReason::Unreadable, "", 1, out);
         self.check();
     }
 
@@ -259,7 +270,7 @@ impl Traffic {
             Unreadable::Batch(messages) if has_batches => messages.as_slice(),
             Unreadable::Batch(_)
             | Unreadable::NotJson
-            | Unreadable::TooDeep
+            | Unreadable::TooDeep { .. }
             | Unreadable::TooLong { .. }
             | Unreadable::Invalid { .. } => return out.answer(session, what.answer()),
         };

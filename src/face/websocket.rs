@@ -22,7 +22,7 @@ use super::access::{Access, Denial};
 use super::{Directory, Inbound, Outgoing, Refusal, head};
 use crate::engine::input::HostEvent;
 use crate::engine::liveness::{Keepalive, Verdict};
-use crate::wire::beginning::request_id;
+use crate::wire::beginning::about;
 use crate::wire::framing;
 use crate::wire::jsonrpc::{Message, Unreadable};
 
@@ -207,7 +207,7 @@ async fn event(line: Bytes) -> HostEvent {
     } else {
         Err(Unreadable::TooLong {
             limit: MESSAGE_MAX,
-            id: line.get(..BEGINNING).and_then(request_id),
+            about: line.get(..BEGINNING).and_then(about),
         })
     };
     parsed.map_or_else(HostEvent::Unreadable, HostEvent::Received)
@@ -284,7 +284,7 @@ fn now() -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::jsonrpc::RequestId;
+    use crate::wire::jsonrpc::{About, RequestId};
 
     #[tokio::test]
     async fn a_frame_may_carry_several_messages() {
@@ -317,10 +317,11 @@ mod tests {
         assert!(matches!(read, HostEvent::Received(_)));
         for (id, told) in [("", None), (r#","id":"a""#, Some(r#""a""#))] {
             let refused = event(text(id, MESSAGE_MAX).into()).await;
-            let HostEvent::Unreadable(Unreadable::TooLong { id, .. }) = refused else {
+            let HostEvent::Unreadable(Unreadable::TooLong { about, .. }) = refused else {
                 panic!("{refused:?}")
             };
-            assert_eq!(id.as_ref().map(RequestId::as_str), told);
+            let told = told.and_then(RequestId::read).map(About::Request);
+            assert_eq!(about, told);
         }
     }
 }

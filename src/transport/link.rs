@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Events, MESSAGE_MAX};
 use crate::engine::input::{End, Failure, LinkEvent, Loss, Reap};
 use crate::ids::Epoch;
-use crate::wire::beginning::request_id;
+use crate::wire::beginning::about;
 use crate::wire::jsonrpc::{Message, Unreadable};
 use crate::wire::redact::Secrets;
 
@@ -112,7 +112,7 @@ impl Link {
     pub(super) async fn too_long(&self, beginning: &[u8]) {
         let what = Unreadable::TooLong {
             limit: MESSAGE_MAX,
-            id: request_id(beginning),
+            about: about(beginning),
         };
         let sample = self.secrets.sample(beginning);
         self.tell(LinkEvent::Unreadable { what, sample }).await;

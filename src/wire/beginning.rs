@@ -7,23 +7,39 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::jsonrpc::RequestId;
+use super::jsonrpc::{About, RequestId};
 
-/// The id of the request that begins so. `None` where it is not told in full, or what begins is no request: then nobody
-/// waits for an answer of ours.
+/// Whose id the message bears that is this text, or begins so. `None` where the id is not told in full, or not told what
+/// the message is: nothing is guessed.
 #[must_use]
-pub fn request_id(beginning: &[u8]) -> Option<RequestId> {
+pub fn about(text: &[u8]) -> Option<About> {
     let mut seen = Seen::default();
-    // It always ends in an error, for the text breaks off.
-    let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(&mut seen);
-    let id = if seen.is_request { seen.id } else { None };
-    id.as_deref().and_then(RequestId::read)
+    // It ends in an error where the text breaks off.
+    let _ = serde_json::Deserializer::from_slice(text).deserialize_map(&mut seen);
+    let id = RequestId::read(seen.id.as_deref().filter(|_| !seen.contradicts)?)?;
+    if seen.is_request {
+        Some(About::Request(id))
+    } else {
+        seen.is_answer.then_some(About::Answer(id))
+    }
 }
 
 #[derive(Default)]
 struct Seen {
     is_request: bool,
+    is_answer: bool,
     id: Option<String>,
+    /// Another id stands beside it.
+    contradicts: bool,
+}
+
+impl Seen {
+    fn take(&mut self, id: Option<String>) {
+        if id.is_some() {
+            self.contradicts |= self.id.is_some() && self.id != id;
+            self.id = id;
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -40,18 +56,18 @@ impl<'de> Visitor<'de> for &mut Seen {
         // A number may go on behind the break: it is whole only once something follows it.
         let mut unfollowed = None;
         while let Some(Key(name)) = members.next_key()? {
-            self.id = unfollowed.take().or(self.id.take());
-            match &*name {
-                "id" => unfollowed = Some(members.next_value::<&RawValue>()?.get().to_owned()),
-                "method" => {
-                    members.next_value::<IgnoredAny>()?;
-                    self.is_request = true;
-                }
-                _ => {
-                    members.next_value::<IgnoredAny>()?;
-                }
+            self.take(unfollowed.take());
+            if name == "id" {
+                unfollowed = Some(members.next_value::<&RawValue>()?.get().to_owned());
+                continue;
             }
+            self.is_answer |= matches!(&*name, "result" | "error");
+            members.next_value::<IgnoredAny>()?;
+            self.is_request |= name == "method";
         }
+        self.take(unfollowed);
+        // The whole message was seen: what has no method would be an answer.
+        self.is_answer = true;
         Ok(())
     }
 }
@@ -61,11 +77,14 @@ mod tests {
     use super::*;
 
     fn told(beginning: &str) -> Option<String> {
-        request_id(beginning.as_bytes()).map(|id| id.as_str().to_owned())
+        about(beginning.as_bytes()).map(|about| match about {
+            About::Request(id) => id.as_str().to_owned(),
+            About::Answer(id) => format!("answers {}", id.as_str()),
+        })
     }
 
     #[test]
-    fn g16_the_id_of_a_request_is_read_where_it_is_told_in_full() {
+    fn g16_the_id_of_a_message_is_read_where_it_is_told_in_full() {
         let told_in_full = [
             (
                 r#"{"jsonrpc":"2.0","id":7,"method":"m","params":{"x":"yy"#,
@@ -79,6 +98,10 @@ mod tests {
                 r#"{"method":"m","id":1180591620717411303424,"params":["#,
                 "1180591620717411303424",
             ),
+            (r#"{"id":7,"result":{"x":"yyyy"#, "answers 7"),
+            (r#"{"id":7,"id":7,"error":{"x":"yyyy"#, "answers 7"),
+            (r#"{"result":{},"jsonrpc":"2.0","id":7}"#, "answers 7"),
+            (r#"{"id":7,"jsonrpc":"2.0"}"#, "answers 7"),
         ];
         for (beginning, id) in told_in_full {
             assert_eq!(told(beginning).as_deref(), Some(id), "{beginning}");
@@ -90,7 +113,8 @@ mod tests {
         let beginnings = [
             r#"{"method":"m","id":12"#,
             r#"{"method":"m","id":"ab"#,
-            r#"{"id":7,"result":{"x":"yyyy"#,
+            r#"{"result":{},"id":12"#,
+            r#"{"id":7,"id":8,"result":{"x":"yyyy"#,
             r#"{"id":7,"params":{"method":"m","x":"#,
             r#"{"id":null,"method":"m","params":["#,
             r#"{"id":{"a":1},"method":"m","params":["#,
@@ -101,6 +125,6 @@ mod tests {
         for beginning in beginnings {
             assert_eq!(told(beginning), None, "{beginning}");
         }
-        assert_eq!(request_id(b"\xff{\"id\":7,\"method\":\"m\""), None);
+        assert_eq!(about(b"\xff{\"id\":7,\"method\":\"m\""), None);
     }
 }

@@ -9,6 +9,8 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::beginning;
+
 /// Nesting beyond this is refused (G16).
 pub const NESTING_MAX: usize = 128;
 /// The longest request id we carry, in bytes. Real ones are a few digits or a UUID.
@@ -122,6 +124,15 @@ pub struct Message {
     unescaped: Option<Box<str>>,
 }
 
+/// Whose id an unreadable message bears, so far as the message tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// It is this request: its sender waits for an answer.
+    Request(RequestId),
+    /// It would answer this request: its sender waits for nothing, and the request gets no other answer.
+    Answer(RequestId),
+}
+
 /// Why bytes are no message, with the answer they get (A2, G16).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
@@ -133,32 +144,46 @@ pub enum Unreadable {
     Batch(Vec<Bytes>),
     /// Nested deeper than [`NESTING_MAX`].
     #[error("nested deeper than {NESTING_MAX} levels")]
-    TooDeep,
+    TooDeep {
+        /// Whose id it bears, where that could be read.
+        about: Option<About>,
+    },
     /// Longer than the transport's bound, in bytes; skipped unread.
     #[error("longer than {limit} bytes")]
     TooLong {
         /// The bound, in bytes.
         limit: usize,
-        /// The id, where the beginning of the message told it.
-        id: Option<RequestId>,
+        /// Whose id it bears, where the part that was kept tells it.
+        about: Option<About>,
     },
     /// JSON that is no request, notification or response.
     #[error("not a JSON-RPC 2.0 message: {why}")]
     Invalid {
         /// What is wrong.
         why: &'static str,
-        /// The id, where it could be read and is one.
-        id: Option<RequestId>,
+        /// Whose id it bears, where it could be read and is one.
+        about: Option<About>,
     },
 }
 
 impl Unreadable {
-    /// The error response that tells the sender, with `id: null` where the id is not known.
+    /// Whose id it bears, where that is known.
+    #[must_use]
+    pub fn about(&self) -> Option<&About> {
+        match self {
+            Self::TooLong { about, .. } | Self::Invalid { about, .. } | Self::TooDeep { about } => {
+                about.as_ref()
+            }
+            Self::NotJson | Self::Batch(_) => None,
+        }
+    }
+
+    /// The error response that tells the sender, with `id: null` where no request's id is known.
     #[must_use]
     pub fn answer(&self) -> Bytes {
-        let id = match self {
-            Self::TooLong { id, .. } | Self::Invalid { id, .. } => id.as_ref(),
-            Self::NotJson | Self::Batch(_) | Self::TooDeep => None,
+        let id = match self.about() {
+            Some(About::Request(id)) => Some(id),
+            Some(About::Answer(_)) | None => None,
         };
         let code = if *self == Self::NotJson {
             code::PARSE
@@ -207,7 +232,8 @@ impl Message {
         let text = std::str::from_utf8(&raw).map_err(|_| Unreadable::NotJson)?;
         let text = text.trim_ascii();
         if too_deep(text.as_bytes()) {
-            return Err(Unreadable::TooDeep);
+            let about = beginning::about(text.as_bytes());
+            return Err(Unreadable::TooDeep { about });
         }
         // Serde would read an array as the envelope's members in order.
         if text.starts_with('[') {
@@ -215,7 +241,7 @@ impl Message {
         }
         let envelope: Envelope<'_> = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
-            Err(error) if error.is_data() => return Err(NOT_AN_ENVELOPE),
+            Err(error) if error.is_data() => return Err(no_envelope(text)),
             Err(_) => return Err(Unreadable::NotJson),
         };
         let spans = Spans {
@@ -430,18 +456,24 @@ impl Spans {
 fn judge(envelope: &Envelope<'_>, spans: &Spans) -> Result<Message, Unreadable> {
     let id = envelope.id.0.map(RawValue::get);
     let known = id.and_then(RequestId::read);
+    let is_request = envelope.method.0.is_some();
     let invalid = |why| {
-        Err(Unreadable::Invalid {
-            why,
-            id: known.clone(),
-        })
+        let about = known.clone().map(if is_request {
+            About::Request
+        } else {
+            About::Answer
+        });
+        Err(Unreadable::Invalid { why, about })
     };
     if envelope.jsonrpc.0.map(RawValue::get) != Some("\"2.0\"") {
         return invalid("`jsonrpc` must be \"2.0\"");
     }
+    if id.is_some_and(|id| id.len() > ID_BYTES_MAX) {
+        return invalid("`id` is longer than 4096 bytes");
+    }
     let answers =
         usize::from(envelope.result.0.is_some()) + usize::from(envelope.error.0.is_some());
-    let kind = match (envelope.method.0.is_some(), id, answers) {
+    let kind = match (is_request, id, answers) {
         (true, None, 0) => Kind::Notification,
         (true, Some(_), 0) if known.is_some() => Kind::Request,
         (true, Some(_), 0) => return invalid("`id` must be a string or a number"),
@@ -493,10 +525,12 @@ fn is_id(text: &str) -> bool {
         && text.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit())
 }
 
-const NOT_AN_ENVELOPE: Unreadable = Unreadable::Invalid {
-    why: "an object with each member once is wanted",
-    id: None,
-};
+fn no_envelope(text: &str) -> Unreadable {
+    Unreadable::Invalid {
+        why: "an object with each member once is wanted",
+        about: beginning::about(text.as_bytes()),
+    }
+}
 
 fn array(raw: &Bytes, text: &str) -> Unreadable {
     let Ok(messages) = serde_json::from_str::<Vec<&RawValue>>(text) else {
@@ -504,7 +538,7 @@ fn array(raw: &Bytes, text: &str) -> Unreadable {
     };
     if !(1..=BATCH_MAX).contains(&messages.len()) {
         let why = "a batch is 1 to 1000 messages";
-        return Unreadable::Invalid { why, id: None };
+        return Unreadable::Invalid { why, about: None };
     }
     let bytes = |message: &&RawValue| raw.slice_ref(message.get().as_bytes());
     Unreadable::Batch(messages.iter().map(bytes).collect())
@@ -648,7 +682,7 @@ mod tests {
         for id in ["null", "true", "{}", "[1]"] {
             let refused = parse(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#));
             assert!(
-                matches!(refused, Err(Unreadable::Invalid { id: None, .. })),
+                matches!(refused, Err(Unreadable::Invalid { about: None, .. })),
                 "{id}"
             );
         }
@@ -724,6 +758,61 @@ mod tests {
     }
 
     #[test]
+    fn g16_whose_id_an_unreadable_message_bears_is_told() {
+        let deep = format!("{}{}", "[".repeat(NESTING_MAX), "]".repeat(NESTING_MAX));
+        for (text, answers) in [
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":7,"result":{deep}}}"#),
+                true,
+            ),
+            (
+                format!(r#"{{"result":{deep},"jsonrpc":"2.0","id":7}}"#),
+                true,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"result":1,"error":2}"#.into(),
+                true,
+            ),
+            (r#"{"jsonrpc":"2.0","id":7}"#.into(), true),
+            (r#"{"jsonrpc":"2.0","id":7,"id":7,"result":1}"#.into(), true),
+            (
+                format!(r#"{{"jsonrpc":"2.0","id":7,"method":"m","params":{deep}}}"#),
+                false,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"method":"m","result":1}"#.into(),
+                false,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":7,"id":7,"method":"m"}"#.into(),
+                false,
+            ),
+        ] {
+            let refused = parse(&text).unwrap_err();
+            let id = RequestId::from(7);
+            let wanted = if answers {
+                About::Answer(id)
+            } else {
+                About::Request(id)
+            };
+            assert_eq!(refused.about(), Some(&wanted), "{text}");
+            let told = if answers { "null" } else { "7" };
+            let start = format!(r#"{{"jsonrpc":"2.0","id":{told},"error""#);
+            assert!(refused.answer().starts_with(start.as_bytes()), "{text}");
+        }
+        let twice = parse(r#"{"jsonrpc":"2.0","id":7,"id":8,"result":1}"#).unwrap_err();
+        assert_eq!(twice.about(), None);
+    }
+
+    #[test]
+    fn g16_an_id_that_is_too_long_is_refused_in_words_that_say_so() {
+        let id = "x".repeat(ID_BYTES_MAX);
+        let text = format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"m"}}"#);
+        let why = format!("`id` is longer than {ID_BYTES_MAX} bytes");
+        assert!(parse(&text).unwrap_err().to_string().ends_with(&why));
+    }
+
+    #[test]
     fn nesting_is_counted_outside_strings() {
         let nested = |n: usize| {
             format!(
@@ -735,7 +824,7 @@ mod tests {
         assert!(parse(&nested(NESTING_MAX - 1)).is_ok());
         assert_eq!(
             parse(&nested(NESTING_MAX)).unwrap_err(),
-            Unreadable::TooDeep
+            Unreadable::TooDeep { about: None }
         );
         let quoted = format!(
             r#"{{"jsonrpc":"2.0","method":"m","params":["{}\"["]}}"#,

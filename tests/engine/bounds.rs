@@ -4,7 +4,7 @@ use serde_json::json;
 use tidegate::engine::decision::DropReason;
 use tidegate::engine::input::{End, HostEvent, LinkEvent};
 use tidegate::engine::settings::Settings;
-use tidegate::wire::jsonrpc::{RequestId, Unreadable};
+use tidegate::wire::jsonrpc::{About, RequestId, Unreadable};
 
 use crate::world::message::{code, is_response, push, register, request};
 use crate::world::peer::Peer;
@@ -142,21 +142,15 @@ fn g6_an_item_stays_marked_kept_however_often_it_is_held_again() {
 
 #[test]
 fn g16_what_is_no_message_is_answered_as_the_protocol_says() {
-    let id = Some(RequestId::from(7));
+    let about = Some(About::Request(RequestId::from(7)));
     let cases = [
         (Unreadable::Batch(Vec::new()), json!(null)),
-        (Unreadable::TooDeep, json!(null)),
-        (
-            Unreadable::TooLong {
-                limit: 16,
-                id: id.clone(),
-            },
-            json!(7),
-        ),
+        (Unreadable::TooDeep { about: None }, json!(null)),
+        (Unreadable::TooLong { limit: 16, about }, json!(7)),
         (
             Unreadable::Invalid {
                 why: "`id` must be a string or a number",
-                id: None,
+                about: None,
             },
             json!(null),
         ),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::json;
 use tidegate::engine::input::{End, LinkEvent, Outcome, Reap};
 use tidegate::transport::MESSAGE_MAX;
-use tidegate::wire::jsonrpc::Unreadable;
+use tidegate::wire::jsonrpc::{About, RequestId, Unreadable};
 
 use crate::dialed::{Dialed, child, secret};
 
@@ -204,10 +204,11 @@ async fn g16_a_message_past_the_bound_is_skipped_and_the_next_one_read() {
     let LinkEvent::Unreadable { what, sample } = server.next().await else {
         panic!()
     };
-    let Unreadable::TooLong { limit, id } = what else {
+    let Unreadable::TooLong { limit, about } = what else {
         panic!("{what:?}")
     };
-    assert_eq!((limit, id.unwrap().as_str()), (MESSAGE_MAX, "\"big\""));
+    let big = RequestId::read("\"big\"").map(About::Request);
+    assert_eq!((limit, about), (MESSAGE_MAX, big));
     assert_eq!(sample.len(), 200);
     assert_eq!(server.message().await["method"], "notifications/after-big");
     assert_eq!(server.close_and_wait().await, Reap::Clean);

@@ -106,11 +106,7 @@ impl fmt::Display for Decision {
                 method,
                 count,
             } => {
-                let what = if method.is_empty() {
-                    "response"
-                } else {
-                    method
-                };
+                let what = named(method);
                 write!(f, "dropped {count} × {what}: {}", reason.label())
             }
             Self::Repeated { method, messages } => {
@@ -120,7 +116,9 @@ impl fmt::Display for Decision {
                     "answered {messages} repeated {method} message{s} as the first time"
                 )
             }
-            Self::RefusedMessage { code, method } => write!(f, "refused {method} with {code}"),
+            Self::RefusedMessage { code, method } => {
+                write!(f, "refused {} with {code}", named(method))
+            }
             Self::Kept { messages } => {
                 let s = plural(*messages);
                 write!(f, "{messages} message{s} kept for the next connection")
@@ -163,6 +161,10 @@ impl fmt::Display for Decision {
             Self::Reported(what) => f.write_str(what),
         }
     }
+}
+
+fn named(method: &str) -> &str {
+    if method.is_empty() { "message" } else { method }
 }
 
 fn family(mcpl: bool) -> &'static str {

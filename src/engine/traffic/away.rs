@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::Traffic;
 use crate::engine::decision::State;
-use crate::wire::jsonrpc::{Error, code};
+use crate::wire::jsonrpc::{Error, Unreadable, code};
 
 /// Why no transport serves, and what comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +76,14 @@ impl Traffic {
     /// A call that a boundary ended.
     pub(super) fn lost(&self, now: Instant) -> Error {
         let text = "sent, and then the connection was lost: the outcome is unknown, and a blind retry can run it twice";
+        self.with_away(Error::new(code::LOST, text), true, now)
+    }
+
+    /// A call whose answer cannot be read.
+    pub(super) fn unread(&self, what: &Unreadable, now: Instant) -> Error {
+        let text = format!(
+            "sent, and the server's answer could not be read ({what}): the outcome is unknown, and a blind retry can run it twice"
+        );
         self.with_away(Error::new(code::LOST, text), true, now)
     }
 

@@ -12,7 +12,7 @@ use crate::engine::outbox::Outbox;
 use crate::engine::policy::Reply;
 use crate::engine::timers::Timer;
 use crate::ids::{Epoch, SessionId};
-use crate::wire::jsonrpc::{self, Error, Kind, Message, code};
+use crate::wire::jsonrpc::{self, Error, Kind, Message, Unreadable, code};
 use crate::wire::mcp::method;
 use crate::wire::mcpl;
 
@@ -266,6 +266,31 @@ impl Traffic {
         }
     }
 
+    /// The server answered, and its answer cannot be read: no other will come (A4).
+    pub(super) fn end_unreadable(
+        &mut self,
+        id: Option<u64>,
+        what: &Unreadable,
+        at: Moment,
+        out: &mut Outbox,
+    ) {
+        let Some((ours, call)) = id.and_then(|id| Some((id, self.calls.take(id)?))) else {
+            return;
+        };
+        match &call.asker {
+            Asker::Host { session, id, .. } => {
+                let error = self.unread(what, at.now);
+                out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
+                self.subscribed(ours, true);
+                self.end_call(*session, &call, Some("lost".into()), at, out);
+            }
+            // No JSON text: a malformed receipt.
+            Asker::Own(Own::Exchange) => self.exchanged(Reply::Result(""), at, out),
+            Asker::Own(Own::List) => self.fail_page("a list that can be read", at, out),
+            Asker::Own(Own::Setting) => {}
+        }
+    }
+
     /// The server's outbound queue was full.
     pub(super) fn unsend(
         &mut self,
@@ -346,6 +371,7 @@ mod tests {
     use crate::engine::decision::State;
     use crate::engine::input::HostEvent;
     use crate::engine::settings::{Bounds, Settings};
+    use crate::wire::jsonrpc::{About, RequestId};
 
     fn call(id: u64, params: &str) -> String {
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)
@@ -603,7 +629,6 @@ mod tests {
     fn a2_a_batch_is_its_messages_on_a_2025_03_26_session_and_refused_on_any_other() {
         use bytes::Bytes;
 
-        use crate::wire::jsonrpc::Unreadable;
         let batch = || {
             let ping =
                 |id: u8| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));
@@ -630,22 +655,76 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_answered_where_it_can_be_a_request() {
-        use crate::wire::jsonrpc::Unreadable;
         let mut rig = plain();
         rig.event(1, HostEvent::Unreadable(Unreadable::Batch(Vec::new())));
         assert_eq!(
             field(&rig.take_answers(1)[0], "error.code"),
             code::INVALID_REQUEST
         );
+        let request = Some(About::Request(RequestId::from(1)));
         for (what, answers) in [
             (Unreadable::Batch(Vec::new()), 1),
-            (Unreadable::TooDeep, 1),
+            (Unreadable::TooDeep { about: None }, 1),
+            (Unreadable::TooDeep { about: request }, 1),
             (Unreadable::NotJson, 0),
-            (Unreadable::TooLong { limit: 1, id: None }, 0),
+            (too_long(None), 0),
         ] {
             rig.run(|traffic, _, out| traffic.unreadable(Epoch(1), &what, out));
             assert_eq!(rig.take_sent().len(), answers, "{what:?}");
         }
-        assert_eq!(rig.dropped("unreadable"), 4);
+        let refused = Decision::RefusedMessage {
+            code: code::INVALID_REQUEST,
+            method: String::new(),
+        };
+        let refused = rig.decisions.iter().filter(|told| **told == refused);
+        assert_eq!((refused.count(), rig.dropped("unreadable")), (3, 2));
+    }
+
+    #[test]
+    fn a4_an_answer_that_cannot_be_read_ends_its_call_at_once_and_no_other() {
+        let answers = |id: u64| Some(About::Answer(RequestId::from(id)));
+        let why = "`result` stands beside `error`";
+        for (ours, what) in [
+            (1, too_long(answers(1))),
+            (2, Unreadable::TooDeep { about: answers(2) }),
+            (
+                3,
+                Unreadable::Invalid {
+                    why,
+                    about: answers(3),
+                },
+            ),
+        ] {
+            let mut rig = plain();
+            for id in 11..=13 {
+                rig.host(1, &call(id, "{}"));
+            }
+            rig.take_sent();
+            rig.run(|traffic, at, out| traffic.unreadable(Epoch(2), &what, at, out));
+            assert!(rig.take_answers(1).is_empty(), "of another epoch");
+            rig.run(|traffic, at, out| traffic.unreadable(Epoch(1), &what, at, out));
+            let told = rig.take_answers(1);
+            assert_eq!((told.len(), rig.take_sent().len()), (1, 0));
+            assert_eq!(field(&told[0], "id"), 10 + ours);
+            assert_eq!(field(&told[0], "error.code"), code::LOST);
+            assert_eq!(field(&told[0], "error.data.sent"), true);
+            let text = field(&told[0], "error.message").to_string();
+            assert!(text.contains(&what.to_string()), "{text}");
+            assert_eq!(errors(&rig), [Some("lost".into())]);
+            assert_eq!(rig.dropped("unreadable"), 2);
+        }
+    }
+
+    #[test]
+    fn p4_a_receipt_that_cannot_be_read_settles_the_exchange_at_once_and_grants_nothing() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        let what = too_long(Some(About::Answer(RequestId::from(1))));
+        rig.run(|traffic, at, out| traffic.unreadable(Epoch(1), &what, at, out));
+        assert!(rig.traffic.is_settled() && rig.traffic.policy.granted().is_empty());
+    }
+
+    fn too_long(about: Option<About>) -> Unreadable {
+        Unreadable::TooLong { limit: 1, about }
     }
 }

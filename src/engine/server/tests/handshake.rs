@@ -39,7 +39,7 @@ fn a2_an_answer_to_a_request_that_was_not_sent_is_dropped() {
     let mut sim = connecting();
     sim.take();
     sim.receive(r#"{"jsonrpc":"2.0","id":1,"result":{"accepted":true}}"#);
-    assert_eq!(sim.told(&["dropped"]), ["dropped 1 × response: unmatched"]);
+    assert_eq!(sim.told(&["dropped"]), ["dropped 1 × message: unmatched"]);
     assert!(!sim.view().connected);
 }
 
