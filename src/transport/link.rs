@@ -11,7 +11,7 @@ use super::{Events, MESSAGE_MAX};
 use crate::engine::input::{End, Failure, LinkEvent, Loss, Reap};
 use crate::ids::Epoch;
 use crate::wire::beginning::about;
-use crate::wire::jsonrpc::{Message, Unreadable};
+use crate::wire::jsonrpc::{About, Message, Unreadable};
 use crate::wire::redact::Secrets;
 
 /// R17: a slot is given back after this, however long the launch or connect call goes on.
@@ -108,13 +108,13 @@ impl Link {
         }
     }
 
-    /// Tells of a message past the bound (G16), of which this is the beginning.
-    pub(super) async fn too_long(&self, beginning: &[u8]) {
+    /// Tells of a message past the bound (G16), of which this is the beginning, or all.
+    pub(super) async fn too_long(&self, kept: Bytes) {
+        let sample = self.secrets.sample(&kept);
         let what = Unreadable::TooLong {
             limit: MESSAGE_MAX,
-            about: about(beginning),
+            about: told(kept).await,
         };
-        let sample = self.secrets.sample(beginning);
         self.tell(LinkEvent::Unreadable { what, sample }).await;
     }
 }
@@ -125,6 +125,14 @@ async fn parsed(line: Bytes) -> Result<Message, Unreadable> {
     }
     let reading = tokio::task::spawn_blocking(|| Message::parse(line));
     reading.await.unwrap_or(Err(Unreadable::NotJson))
+}
+
+async fn told(kept: Bytes) -> Option<About> {
+    if kept.len() <= READ_HERE_MAX {
+        return about(&kept);
+    }
+    let reading = tokio::task::spawn_blocking(move || about(&kept));
+    reading.await.ok().flatten()
 }
 
 /// A slot for a launch or connect call, once there is one. Only a closed semaphore has none; then there is no limit.

@@ -269,7 +269,7 @@ async fn read(stdout: ChildStdout, link: Link, mut drained: Drained, _over: Drop
         };
         match next {
             Ok(Some(Line::Whole(line))) => link.received(line).await,
-            Ok(Some(Line::Long(beginning))) => link.too_long(&beginning).await,
+            Ok(Some(Line::Long(beginning))) => link.too_long(beginning).await,
             Ok(Some(Line::Unended(line))) => link.torn(&line).await,
             Ok(None) | Err(_) => return,
         }

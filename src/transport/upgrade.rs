@@ -16,8 +16,8 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Error};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream};
 
-use super::MESSAGE_MAX;
 use super::settings::{TokenIn, WebSocket};
+use super::{ASSEMBLED_MAX, MESSAGE_MAX};
 use crate::engine::input::{Failure, Outcome};
 use crate::wire::redact::{Secrets, percent_encoded};
 
@@ -48,8 +48,8 @@ pub(super) async fn connect(
         .read_buffer_size(READ_ROOM)
         .write_buffer_size(0)
         .max_write_buffer_size(WRITE_MAX)
-        .max_message_size(Some(MESSAGE_MAX))
-        .max_frame_size(Some(MESSAGE_MAX));
+        .max_message_size(Some(ASSEMBLED_MAX))
+        .max_frame_size(Some(ASSEMBLED_MAX));
     let dialing = tokio_tungstenite::connect_async_tls_with_config(
         request,
         Some(limits),

@@ -21,7 +21,7 @@ use super::link::{Link, holding, slot};
 use super::settings::{Credential, WebSocket};
 use super::upgrade::{self, Socket};
 use super::vigil::{Due, Vigil};
-use super::{Events, MESSAGE_MAX, credential};
+use super::{ASSEMBLED_MAX, Events, MESSAGE_MAX, credential};
 use crate::engine::input::{End, Failure, Reap};
 use crate::ids::Epoch;
 use crate::wire::framing;
@@ -145,10 +145,17 @@ impl Writer {
 
     /// Says that we close, unless the peer did, and reads what is still to come, for at most [`CLOSE_WAIT`].
     async fn close(self, code: CloseCode, rest: impl Future<Output = ()>) {
+        let mut task = self.task;
         let _ = self.closing.send(code);
-        let _ = timeout(CLOSE_WAIT, rest).await;
-        self.task.abort();
-        let _ = self.task.await;
+        let closed = async {
+            rest.await;
+            // Where nothing more can be read, the close frame may still wait to be written.
+            let _ = (&mut task).await;
+        };
+        if timeout(CLOSE_WAIT, closed).await.is_err() {
+            task.abort();
+            let _ = task.await;
+        }
     }
 }
 
@@ -175,12 +182,13 @@ async fn write(
         }
     };
     let code = code.unwrap_or(CloseCode::Away);
-    let _ = sink
-        .send(Message::Close(Some(CloseFrame {
-            code,
-            reason: Utf8Bytes::default(),
-        })))
-        .await;
+    let reason = if code == CloseCode::Size {
+        too_long().into()
+    } else {
+        Utf8Bytes::default()
+    };
+    let frame = CloseFrame { code, reason };
+    let _ = sink.send(Message::Close(Some(frame))).await;
 }
 
 fn message(frame: Bytes) -> Message {
@@ -257,7 +265,11 @@ impl Reader<'_> {
     /// that were read with it.
     async fn lines(&self, frame: Bytes) {
         for line in framing::lines(&frame) {
-            self.link.received(Bytes::copy_from_slice(line)).await;
+            if line.len() > MESSAGE_MAX {
+                self.link.too_long(frame.slice_ref(line)).await;
+            } else {
+                self.link.received(Bytes::copy_from_slice(line)).await;
+            }
         }
     }
 
@@ -272,9 +284,8 @@ impl Reader<'_> {
     async fn broken(&self, error: &Error) -> (End, CloseCode) {
         match error {
             Error::Capacity(_) => {
-                self.link.too_long(&[]).await;
-                let end = End::Reset(format!("sent a message longer than {MESSAGE_MAX} bytes"));
-                (end, CloseCode::Size)
+                self.link.too_long(Bytes::new()).await;
+                (End::Reset(format!("sent {}", too_long())), CloseCode::Size)
             }
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)
             | Error::ConnectionClosed
@@ -314,6 +325,10 @@ async fn due(vigil: Option<&Vigil>) {
         Some(vigil) => tokio::time::sleep_until(vigil.due()).await,
         None => std::future::pending().await,
     }
+}
+
+fn too_long() -> String {
+    format!("a message longer than {ASSEMBLED_MAX} bytes")
 }
 
 fn unclosed(reason: String) -> End {

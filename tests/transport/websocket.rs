@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::json;
 use tidegate::engine::input::{End, Failure, LinkEvent, Outcome, Reap};
+use tidegate::transport::MESSAGE_MAX;
 use tidegate::transport::settings::{Credential, Settings, TokenIn, WebSocket};
+use tidegate::wire::jsonrpc::{About, RequestId, Unreadable};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -259,16 +261,61 @@ async fn a_frame_may_carry_several_messages_and_be_binary() {
 }
 
 #[tokio::test]
-async fn g16_a_message_past_the_bound_ends_the_connection() {
-    let faultd = Faultd::start("--big 16777217");
+async fn g16_a_message_past_the_bound_is_skipped_and_the_next_one_read() {
+    let faultd = Faultd::start(&format!("--big {}", MESSAGE_MAX + 1));
     let mut server = dial(settings(&faultd.url));
     server.handshake().await;
+    let LinkEvent::Unreadable { what, .. } = server.next().await else {
+        panic!("it was read")
+    };
+    let wanted = Unreadable::TooLong {
+        limit: MESSAGE_MAX,
+        about: RequestId::read("\"big\"").map(About::Request),
+    };
+    assert_eq!(what, wanted);
+    assert_eq!(server.message().await["method"], "notifications/after-big");
+    assert_eq!(server.close_and_wait().await, Reap::Clean);
+}
+
+#[tokio::test]
+async fn g16_an_answer_past_the_bound_is_skipped_and_its_id_told_wherever_it_stands() {
+    let (listener, url) = listen().await;
+    let mut server = dial(settings(&url));
+    let mut socket = accept(&listener).await;
+    server.connected().await;
+    let fill = "x".repeat(MESSAGE_MAX);
+    let answer = format!(r#"{{"result":{{"x":"{fill}"}},"jsonrpc":"2.0","id":7}}"#);
+    let (event, sent) = tokio::join!(server.next(), socket.send(Message::text(answer)));
+    sent.unwrap();
+    let LinkEvent::Unreadable { what, .. } = event else {
+        panic!("it was read")
+    };
+    assert_eq!(what.about(), Some(&About::Answer(RequestId::from(7))));
+}
+
+#[tokio::test]
+async fn g16_a_message_past_twice_the_bound_ends_the_connection_with_a_close_that_says_so() {
+    let (listener, url) = listen().await;
+    let mut server = dial(settings(&url));
+    let mut socket = accept(&listener).await;
+    server.connected().await;
+    // The head of a text frame with a length of 64 bits, and no more.
+    let head = [
+        &[0x81, 127],
+        &(2 * MESSAGE_MAX as u64 + 1).to_be_bytes()[..],
+    ]
+    .concat();
+    tokio::io::AsyncWriteExt::write_all(socket.get_mut(), &head)
+        .await
+        .unwrap();
+    let Message::Close(Some(frame)) = socket.next().await.unwrap().unwrap() else {
+        panic!("no close frame")
+    };
+    let why = "a message longer than 33554432 bytes";
+    assert_eq!((u16::from(frame.code), &*frame.reason), (1009, why));
     assert!(matches!(server.next().await, LinkEvent::Unreadable { .. }));
     let end = server.loss().await.end;
-    assert_eq!(
-        end,
-        End::Reset("sent a message longer than 16777216 bytes".into())
-    );
+    assert_eq!(end, End::Reset(format!("sent {why}")));
     assert_eq!(server.gone().await, Reap::Clean);
 }
 

@@ -79,7 +79,7 @@ impl Server {
             self.outbox
                 .decide(Some(epoch), dropped(DropReason::Unreadable, ""));
         } else {
-            self.traffic.unreadable(epoch, what, &mut self.outbox);
+            self.traffic.unreadable(epoch, what, at, &mut self.outbox);
         }
     }
 
@@ -88,7 +88,7 @@ impl Server {
         for message in messages {
             match Message::parse(message.clone()) {
                 Ok(message) => self.receive(epoch, message, at),
-                Err(what) => self.traffic.unreadable(epoch, &what, &mut self.outbox),
+                Err(what) => self.traffic.unreadable(epoch, &what, at, &mut self.outbox),
             }
         }
     }
