@@ -161,7 +161,7 @@ impl Policy {
         now: Instant,
     ) -> Option<Settled> {
         let running = self.running.take_if(|running| running.epoch == epoch)?;
-        let verdict = Verdict::of(reply);
+        let mut verdict = Verdict::of(reply);
         self.settled = true;
         // What was reduced meanwhile stays reduced (P3).
         let offered = running.offer.granted.and(self.wanted.granted);
@@ -174,6 +174,9 @@ impl Policy {
         };
         self.granted = granted;
         self.feature_sets = feature_sets;
+        if matches!(verdict.outcome, Exchange::Error | Exchange::Timeout) {
+            verdict.note += self.consequence(grant_without_receipt);
+        }
         self.receipt = Some(verdict.receipt);
         Some(Settled {
             outcome: verdict.outcome,
@@ -181,6 +184,17 @@ impl Policy {
             note: verdict.note,
             ends: verdict.ends,
         })
+    }
+
+    /// What an exchange without a receipt led to.
+    fn consequence(&self, grant_without_receipt: bool) -> &'static str {
+        if self.granted.is_empty() {
+            "; it is used without MCPL"
+        } else if grant_without_receipt {
+            "; `grantWithoutReceipt` grants without one"
+        } else {
+            "; what it accepted before stays granted"
+        }
     }
 
     /// The transport is gone, and with it the grant (P5). Tells how long a running exchange had lasted.
@@ -215,7 +229,7 @@ impl Verdict {
             Reply::Error(error) => Self::of_error(error),
             Reply::Silence => Self::unanswered(
                 Exchange::Timeout,
-                "the server did not answer the policy exchange; it is used without MCPL".into(),
+                "the server did not answer the policy exchange".into(),
             ),
         }
     }
@@ -226,7 +240,7 @@ impl Verdict {
             Some("false") => Self::refused(result),
             _ => Self::unanswered(
                 Exchange::Error,
-                "the server's policy receipt is malformed; it is used without MCPL".into(),
+                "the server's policy receipt is malformed".into(),
             ),
         }
     }
@@ -267,9 +281,7 @@ impl Verdict {
 
     fn of_error(error: &str) -> Self {
         let code = member(error, "code").unwrap_or("no code");
-        let note = format!(
-            "the server answered the policy exchange with error {code}; it is used without MCPL"
-        );
+        let note = format!("the server answered the policy exchange with error {code}");
         let mut verdict = Self::unanswered(Exchange::Error, note);
         if code != "-32601" {
             verdict.grants = Grants::Nothing;

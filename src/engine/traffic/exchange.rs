@@ -345,7 +345,16 @@ mod tests {
 
     #[test]
     fn p7_a_server_that_does_not_answer_is_used_without_mcpl() {
+        let is_told_as = |rig: &Rig, ending: &str| {
+            let mut told = rig.decisions.iter().map(ToString::to_string);
+            told.any(|text| text.ends_with(ending))
+        };
         for (lenient, grants) in [(false, false), (true, true)] {
+            let ending = if lenient {
+                "exchange; `grantWithoutReceipt` grants without one"
+            } else {
+                "exchange; it is used without MCPL"
+            };
             let settings = Settings {
                 grant_without_receipt: lenient,
                 ..Settings::default()
@@ -355,6 +364,7 @@ mod tests {
             rig.wait(Duration::from_secs(15));
             assert_eq!(settled(&rig), [Exchange::Timeout]);
             assert_eq!(!granted(&rig).is_empty(), grants);
+            assert!(is_told_as(&rig, ending), "{:?}", rig.decisions);
             let mut rig = Rig::with(settings);
             rig.adopt(CHAT);
             rig.server(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"m"}}"#);
