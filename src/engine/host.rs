@@ -325,6 +325,11 @@ impl Hosts {
         self.sessions.iter_mut().map(|(id, session)| (*id, session))
     }
 
+    /// Which there are.
+    pub(super) fn ids(&self) -> Vec<SessionId> {
+        self.sessions.keys().copied().collect()
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.sessions.len()

@@ -273,11 +273,13 @@ impl Server {
                 self.close_episode(ClearCause::Disabled, at.now);
             }
             Stop::Removed => {
-                self.reason = None;
+                self.reason = Some(REMOVED.into());
                 self.cease(State::Disabled, at);
                 if !served {
                     self.traffic.lose(self.epoch, true, at, &mut self.outbox);
                 }
+                self.traffic
+                    .dismiss(GOING_AWAY, REMOVED, at, &mut self.outbox);
                 self.close_episode(ClearCause::Removed, at.now);
                 self.outbox.record(Record::Forget);
             }
@@ -316,6 +318,11 @@ impl Server {
 fn named(deadline: Option<Instant>, timer: Timer) -> Option<(Instant, Timer)> {
     deadline.map(|deadline| (deadline, timer))
 }
+
+/// RFC 6455 §7.4.1: what a host's session of a removed server closes with.
+const GOING_AWAY: u16 = 1001;
+/// What hosts of a removed server are told.
+const REMOVED: &str = "the server was removed";
 
 fn by_us() -> String {
     End::Operator.to_string()

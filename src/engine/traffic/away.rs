@@ -75,7 +75,17 @@ impl Traffic {
 
     /// A call that a boundary ended.
     pub(super) fn lost(&self, now: Instant) -> Error {
-        let text = "sent, and then the connection was lost: the outcome is unknown, and a blind retry can run it twice";
+        let how = match &self.away {
+            Away {
+                state: State::Disabled,
+                reason: Some(reason),
+                ..
+            } => reason,
+            _ => "the connection was lost",
+        };
+        let text = format!(
+            "sent, and then {how}: the outcome is unknown, and a blind retry can run it twice"
+        );
         self.with_away(Error::new(code::LOST, text), true, now)
     }
 

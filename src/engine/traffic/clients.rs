@@ -95,6 +95,25 @@ impl Traffic {
             }
         }
     }
+
+    /// Ends every session.
+    pub(in crate::engine) fn dismiss(
+        &mut self,
+        code: u16,
+        reason: &'static str,
+        at: Moment,
+        out: &mut Outbox,
+    ) {
+        for session in self.hosts.ids() {
+            self.detach(session, at, out);
+            out.push(Output::Dismiss {
+                session,
+                code,
+                reason,
+            });
+        }
+        self.check();
+    }
 }
 
 const ALREADY: (i64, &str) = (code::INVALID_REQUEST, "`initialize` was answered before");

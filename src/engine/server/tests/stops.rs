@@ -1,6 +1,8 @@
 //! R13: after a stop nothing is dialed, reported as failed or retried, whatever was in flight.
 
 use super::*;
+use crate::engine::input::HostEvent;
+use crate::ids::SessionId;
 
 type Made = fn() -> Sim;
 
@@ -88,6 +90,35 @@ fn r13_a_removed_server_is_forgotten_and_cannot_be_started() {
     sim.link(LinkEvent::Gone(Reap::Clean));
     sim.pass(DAY);
     assert_eq!(sim.dials(), [0; 0]);
+}
+
+#[test]
+fn a4_hosts_of_a_removed_server_are_told_so_and_their_sessions_end() {
+    let mut sim = Sim::connected(defaults());
+    let session = SessionId(1);
+    let call = r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{}}"#;
+    let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{}}}"#;
+    let received = |text: &'static str| HostEvent::Received(Message::parse(text.into()).unwrap());
+    for event in [
+        HostEvent::Attached { name: None },
+        received(initialize),
+        received(call),
+    ] {
+        sim.input(Input::Host { session, event });
+    }
+    sim.take();
+    sim.input(Input::Stop(Stop::Removed));
+    let to_host = |output: &Output| match output {
+        Output::Answer { frame, .. } => Some(String::from_utf8(frame.to_vec()).unwrap()),
+        Output::Dismiss { code, reason, .. } => Some(format!("{code} {reason}")),
+        _ => None,
+    };
+    let told: Vec<String> = sim.take().iter().filter_map(to_host).collect();
+    let [answer, dismissal] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(answer.contains("-32051") && answer.contains("the server was removed"));
+    assert_eq!(dismissal, "1001 the server was removed");
 }
 
 #[test]
