@@ -212,6 +212,11 @@ pub enum Decision {
         /// The call's method, where it is known.
         method: String,
     },
+    /// A host answered a world message whose sender is gone: it is delivered, and the answer goes nowhere (G13).
+    AnsweredLate {
+        /// The message's method.
+        method: String,
+    },
     /// A peer broke a rule in a way that an operator should know; nothing was lost.
     Reported(String),
 }
@@ -548,6 +553,7 @@ impl Decision {
             Self::Noise { .. } => "noise",
             Self::Stderr(_) => "stderr",
             Self::Orphaned { .. } => "orphaned",
+            Self::AnsweredLate { .. } => "answered-late",
             Self::Reported(_) => "reported",
         }
     }

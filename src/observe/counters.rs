@@ -203,6 +203,7 @@ impl Counters {
             | Decision::Noise { .. }
             | Decision::Stderr(_)
             | Decision::Orphaned { .. }
+            | Decision::AnsweredLate { .. }
             | Decision::Reported(_) => {}
         }
     }

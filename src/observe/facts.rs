@@ -150,6 +150,7 @@ pub(super) fn facts(decision: &Decision) -> Facts {
         }
         Decision::Stderr(line) => plain(json!({ "line": line })),
         Decision::Orphaned { method } => loud(Level::WARN, json!({ "method": method })),
+        Decision::AnsweredLate { method } => quiet(json!({ "method": method })),
         Decision::Reported(_) => loud(Level::WARN, json!({})),
     }
 }

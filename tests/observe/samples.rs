@@ -171,6 +171,9 @@ fn one_of_each() -> Vec<Decision> {
         Decision::Orphaned {
             method: "tools/call".into(),
         },
+        Decision::AnsweredLate {
+            method: "push/event".into(),
+        },
         Decision::Reported("odd".into()),
     ]
 }

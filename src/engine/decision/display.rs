@@ -158,6 +158,9 @@ impl fmt::Display for Decision {
             Self::Orphaned { method } => {
                 write!(f, "an answer to {method} came too late and carries state")
             }
+            Self::AnsweredLate { method } => {
+                write!(f, "the host took {method}; the process that sent it is gone")
+            }
             Self::Reported(what) => f.write_str(what),
         }
     }

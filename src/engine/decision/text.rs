@@ -33,7 +33,8 @@ impl Decision {
             | Self::Repeated { method, .. }
             | Self::RefusedMessage { method, .. }
             | Self::Called { method, .. }
-            | Self::Orphaned { method } => Some(method),
+            | Self::Orphaned { method }
+            | Self::AnsweredLate { method } => Some(method),
             Self::Noise { sample, .. } => Some(sample),
             Self::Stderr(text) | Self::Reported(text) => Some(text),
             Self::State(_)

@@ -239,7 +239,8 @@ impl Traffic {
                 self.answer_server(ask.epoch, message.with_id(id.as_str()), out);
             }
             (Want::Answer | Want::Listing, _) => {
-                self.say_dropped(DropReason::LateAnswer, &ask.method, 1, out);
+                let method = ask.method.into();
+                out.decide(self.serving, Decision::AnsweredLate { method });
             }
             (Want::Channels { ticket }, _) => {
                 self.registered(&ask, *ticket, message, at, out);
@@ -600,6 +601,24 @@ mod tests {
     }
 
     #[test]
+    fn g13_a_world_message_that_a_host_answers_after_its_process_is_gone_is_not_told_as_dropped() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.settled();
+        rig.server(r#"{"jsonrpc":"2.0","id":"e","method":"push/event","params":{"eventId":"1"}}"#);
+        let asked = rig.take_answers(1).pop().unwrap();
+        rig.lose();
+        let id = field(&asked, "id");
+        rig.host(
+            1,
+            &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
+        );
+        assert_eq!(rig.dropped("late_answer"), 0);
+        let method = "push/event".into();
+        assert!(rig.decisions.contains(&Decision::AnsweredLate { method }));
+    }
+
+    #[test]
     fn g15_a_hosts_notification_while_the_server_is_away_is_dropped() {
         let mut rig = Rig::new();
         rig.mcpl_host(1);
@@ -669,7 +688,7 @@ mod tests {
             (Unreadable::NotJson, 0),
             (too_long(None), 0),
         ] {
-            rig.run(|traffic, _, out| traffic.unreadable(Epoch(1), &what, out));
+            rig.run(|traffic, at, out| traffic.unreadable(Epoch(1), &what, at, out));
             assert_eq!(rig.take_sent().len(), answers, "{what:?}");
         }
         let refused = Decision::RefusedMessage {
