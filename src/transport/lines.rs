@@ -19,8 +19,8 @@ const COPIED_MAX: usize = 64 << 10;
 pub(super) enum Line {
     /// All of it.
     Whole(Bytes),
-    /// The beginning of one that is longer than the bound; the rest of it is skipped.
-    Long(Bytes),
+    /// One that is longer than the bound: what was kept of it. Its end is empty where it never came.
+    Long { beginning: Bytes, end: Bytes },
     /// What stood between the last line end and the end of the stream.
     Unended(Bytes),
 }
@@ -32,26 +32,27 @@ pub(super) struct Lines<R> {
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
-    skipping: bool,
+    /// The beginning of the line that is being skipped.
+    long: Option<Bytes>,
     ended: bool,
     max: usize,
-    beginning: usize,
+    kept: usize,
     consumed: u64,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// Lines of at most `max` bytes; of a longer one the first `beginning` bytes.
-    pub(super) fn new(reader: R, max: usize, beginning: usize) -> Self {
+    /// Lines of at most `max` bytes; of a longer one the first and the last `kept` bytes.
+    pub(super) fn new(reader: R, max: usize, kept: usize) -> Self {
         let (buffer, searched, consumed) = (BytesMut::new(), 0, 0);
-        let (skipping, ended) = (false, false);
+        let (long, ended) = (None, false);
         Self {
             reader,
             buffer,
             searched,
-            skipping,
+            long,
             ended,
             max,
-            beginning,
+            kept,
             consumed,
         }
     }
@@ -92,41 +93,49 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 
     /// A line that the buffer holds, or the end of the stream makes.
     fn take(&mut self) -> Option<Line> {
-        loop {
-            let rest = self.buffer.get(self.searched..).unwrap_or_default();
-            let Some(at) = memchr::memchr(b'\n', rest) else {
-                self.searched = self.buffer.len();
-                return self.take_unended();
-            };
-            let line = self.cut(self.searched + at);
-            if !std::mem::take(&mut self.skipping) {
-                return Some(if line.len() > self.max {
-                    Line::Long(line.slice(..self.beginning.min(line.len())))
-                } else {
-                    Line::Whole(line)
-                });
-            }
-        }
+        let rest = self.buffer.get(self.searched..).unwrap_or_default();
+        let Some(at) = memchr::memchr(b'\n', rest) else {
+            self.searched = self.buffer.len();
+            return self.take_unended();
+        };
+        let line = self.cut(self.searched + at);
+        let beginning = self.long.take();
+        let is_long = beginning.is_some() || line.len() > self.max;
+        Some(if is_long {
+            let beginning = beginning.unwrap_or_else(|| first(&line, self.kept));
+            let end = last(&line, self.kept);
+            Line::Long { beginning, end }
+        } else {
+            Line::Whole(line)
+        })
     }
 
     fn take_unended(&mut self) -> Option<Line> {
-        if self.skipping {
-            self.buffer.clear();
-            self.searched = 0;
-            return None;
+        if self.long.is_none() && self.buffer.len() > self.max {
+            self.long = Some(first(&self.buffer, self.kept));
         }
-        if self.buffer.len() > self.max {
-            let beginning = self.buffer.get(..self.beginning).unwrap_or(&self.buffer);
-            let beginning = Bytes::copy_from_slice(beginning);
-            self.buffer = BytesMut::new();
-            (self.searched, self.skipping) = (0, true);
-            return Some(Line::Long(beginning));
+        if self.long.is_some() {
+            return self.skip();
         }
         let unended = self.ended && !self.buffer.is_empty();
         unended.then(|| {
             self.searched = 0;
             Line::Unended(std::mem::take(&mut self.buffer).freeze())
         })
+    }
+
+    /// Keeps of a long line what may be its end.
+    fn skip(&mut self) -> Option<Line> {
+        let end = last(&self.buffer, self.kept);
+        self.buffer = BytesMut::new();
+        self.searched = 0;
+        if self.ended {
+            let (beginning, end) = (self.long.take()?, Bytes::new());
+            return Some(Line::Long { beginning, end });
+        }
+        self.buffer.extend_from_slice(&end);
+        self.searched = end.len();
+        None
     }
 
     /// The first `length` bytes, and drops the line end behind them.
@@ -161,6 +170,15 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         self.buffer.extend_from_slice(read.filled());
         Poll::Ready(Ok(read.filled().len()))
     }
+}
+
+fn first(line: &[u8], kept: usize) -> Bytes {
+    Bytes::copy_from_slice(line.get(..kept).unwrap_or(line))
+}
+
+fn last(line: &[u8], kept: usize) -> Bytes {
+    let from = line.len().saturating_sub(kept);
+    Bytes::copy_from_slice(line.get(from..).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -212,8 +230,9 @@ mod tests {
         Line::Whole(Bytes::from_static(text.as_bytes()))
     }
 
-    fn long(text: &'static str) -> Line {
-        Line::Long(Bytes::from_static(text.as_bytes()))
+    fn long(beginning: &'static str, end: &'static str) -> Line {
+        let [beginning, end] = [beginning, end].map(|text| Bytes::from_static(text.as_bytes()));
+        Line::Long { beginning, end }
     }
 
     #[tokio::test]
@@ -224,7 +243,7 @@ mod tests {
             whole(""),
             whole("two\r"),
             whole("four4"),
-            long("thr"),
+            long("thr", "ong"),
             Line::Unended(Bytes::from_static(b"last")),
         ];
         for size in 1..text.len() {
@@ -235,17 +254,21 @@ mod tests {
 
     #[tokio::test]
     async fn g16_a_line_without_end_is_not_kept() {
-        let chunk = [b'x'; 1 << 10];
-        let chunks = vec![chunk.as_slice(); 1 << 10];
-        let mut lines = Lines::new(Chunks::new(&chunks), 16 << 10, 3);
-        assert_eq!(lines.next().await.unwrap(), Some(long("xxx")));
+        let (mut writer, reader) = tokio::io::duplex(1 << 20);
+        let mut lines = Lines::new(reader, 16 << 10, 3);
+        let text = vec![b'x'; 1 << 20];
+        tokio::io::AsyncWriteExt::write_all(&mut writer, &text)
+            .await
+            .unwrap();
+        while lines.consumed() < 1 << 20 {
+            assert!(futures_util::FutureExt::now_or_never(lines.next()).is_none());
+            tokio::task::yield_now().await;
+        }
+        let held = lines.buffer.capacity();
+        assert!(held <= 2 * ROOM, "{held}");
+        drop(writer);
+        assert_eq!(lines.next().await.unwrap(), Some(long("xxx", "")));
         assert_eq!(lines.next().await.unwrap(), None);
-        assert!(
-            lines.buffer.capacity() <= ROOM,
-            "{}",
-            lines.buffer.capacity()
-        );
-        assert_eq!(lines.consumed(), 1 << 20);
     }
 
     #[tokio::test]

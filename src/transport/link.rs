@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Events, MESSAGE_MAX};
 use crate::engine::input::{End, Failure, LinkEvent, Loss, Reap};
 use crate::ids::Epoch;
-use crate::wire::beginning::about;
+use crate::wire::beginning::about_ends;
 use crate::wire::jsonrpc::{About, Message, Unreadable};
 use crate::wire::redact::Secrets;
 
@@ -108,12 +108,12 @@ impl Link {
         }
     }
 
-    /// Tells of a message past the bound (G16), of which this is the beginning, or all.
-    pub(super) async fn too_long(&self, kept: Bytes) {
-        let sample = self.secrets.sample(&kept);
+    /// Tells of a message past the bound (G16), of which these are the beginning and the end; or all, and nothing.
+    pub(super) async fn too_long(&self, beginning: Bytes, end: Bytes) {
+        let sample = self.secrets.sample(&beginning);
         let what = Unreadable::TooLong {
             limit: MESSAGE_MAX,
-            about: told(kept).await,
+            about: told(beginning, end).await,
         };
         self.tell(LinkEvent::Unreadable { what, sample }).await;
     }
@@ -127,11 +127,11 @@ async fn parsed(line: Bytes) -> Result<Message, Unreadable> {
     reading.await.unwrap_or(Err(Unreadable::NotJson))
 }
 
-async fn told(kept: Bytes) -> Option<About> {
-    if kept.len() <= READ_HERE_MAX {
-        return about(&kept);
+async fn told(beginning: Bytes, end: Bytes) -> Option<About> {
+    if beginning.len() <= READ_HERE_MAX {
+        return about_ends(&beginning, &end);
     }
-    let reading = tokio::task::spawn_blocking(move || about(&kept));
+    let reading = tokio::task::spawn_blocking(move || about_ends(&beginning, &end));
     reading.await.ok().flatten()
 }
 

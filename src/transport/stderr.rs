@@ -84,7 +84,7 @@ fn shown(line: &Line, secrets: &Secrets) -> String {
         Line::Whole(bytes) | Line::Unended(bytes) => {
             secrets.clean(String::from_utf8_lossy(bytes).trim_end())
         }
-        Line::Long(beginning) => {
+        Line::Long { beginning, .. } => {
             let text = secrets.clean_beginning(&String::from_utf8_lossy(beginning));
             text.get(..text.floor_char_boundary(LINE_MAX))
                 .unwrap_or_default()

@@ -27,8 +27,8 @@ use crate::engine::input::{End, Failure, Outcome, Reap};
 use crate::ids::Epoch;
 use crate::wire::redact::Secrets;
 
-/// Of a message past [`MESSAGE_MAX`], so much is kept to find its id in (G16).
-const BEGINNING: usize = 4 << 10;
+/// Of a message past [`MESSAGE_MAX`], so much of its beginning and of its end is kept to find its id in (G16).
+const KEPT: usize = 4 << 10;
 /// A child that exits closes its stdout a moment before; one that lives on for this long has only closed it.
 const EXIT_WAIT: Duration = Duration::from_millis(100);
 /// How long a loss waits for a full inbox to take what the child wrote before its exit.
@@ -257,7 +257,7 @@ fn on_one_line(frame: Bytes) -> Bytes {
 }
 
 async fn read(stdout: ChildStdout, link: Link, mut drained: Drained, _over: DropGuard) {
-    let mut lines = Lines::new(stdout, MESSAGE_MAX, BEGINNING);
+    let mut lines = Lines::new(stdout, MESSAGE_MAX, KEPT);
     loop {
         drained.note(&lines);
         let next = tokio::select! {
@@ -269,7 +269,7 @@ async fn read(stdout: ChildStdout, link: Link, mut drained: Drained, _over: Drop
         };
         match next {
             Ok(Some(Line::Whole(line))) => link.received(line).await,
-            Ok(Some(Line::Long(beginning))) => link.too_long(beginning).await,
+            Ok(Some(Line::Long { beginning, end })) => link.too_long(beginning, end).await,
             Ok(Some(Line::Unended(line))) => link.torn(&line).await,
             Ok(None) | Err(_) => return,
         }

@@ -266,7 +266,9 @@ impl Reader<'_> {
     async fn lines(&self, frame: Bytes) {
         for line in framing::lines(&frame) {
             if line.len() > MESSAGE_MAX {
-                self.link.too_long(frame.slice_ref(line)).await;
+                self.link
+                    .too_long(frame.slice_ref(line), Bytes::new())
+                    .await;
             } else {
                 self.link.received(Bytes::copy_from_slice(line)).await;
             }
@@ -284,7 +286,7 @@ impl Reader<'_> {
     async fn broken(&self, error: &Error) -> (End, CloseCode) {
         match error {
             Error::Capacity(_) => {
-                self.link.too_long(Bytes::new()).await;
+                self.link.too_long(Bytes::new(), Bytes::new()).await;
                 (End::Reset(format!("sent {}", too_long())), CloseCode::Size)
             }
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)

@@ -9,19 +9,45 @@ use serde_json::value::RawValue;
 
 use super::jsonrpc::{About, RequestId};
 
-/// Whose id the message bears that is this text, or begins so. `None` where the id is not told in full, or not told what
-/// the message is: nothing is guessed.
+/// Whose id the message bears that is this text, or begins so. `None` where the id is not told in full, or not told
+/// what the message is: nothing is guessed.
 #[must_use]
 pub fn about(text: &[u8]) -> Option<About> {
+    about_ends(text, &[])
+}
+
+/// The same of a message that begins and ends so: many a server writes the id of an answer last.
+#[must_use]
+pub fn about_ends(beginning: &[u8], end: &[u8]) -> Option<About> {
     let mut seen = Seen::default();
     // It ends in an error where the text breaks off.
-    let _ = serde_json::Deserializer::from_slice(text).deserialize_map(&mut seen);
+    let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(&mut seen);
+    if seen.is_answer && !seen.is_request && seen.id.is_none() {
+        return last_id(end).map(About::Answer);
+    }
     let id = RequestId::read(seen.id.as_deref().filter(|_| !seen.contradicts)?)?;
     if seen.is_request {
         Some(About::Request(id))
     } else {
         seen.is_answer.then_some(About::Answer(id))
     }
+}
+
+/// The number that is the last member, `id`, of an object that ends so. The last brace closes the message itself, and a
+/// quote behind a comma begins a name there, for inside a string it would be escaped.
+fn last_id(end: &[u8]) -> Option<RequestId> {
+    let members = end.trim_ascii_end().strip_suffix(b"}")?.trim_ascii_end();
+    let digits = members
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit());
+    let (before, id) = members.split_at_checked(members.len() - digits.count())?;
+    let name = before.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
+    let rest = name.strip_suffix(b"\"id\"")?.trim_ascii_end();
+    let id = std::str::from_utf8(id)
+        .ok()
+        .filter(|_| rest.ends_with(b","))?;
+    RequestId::read(id)
 }
 
 #[derive(Default)]
@@ -105,6 +131,28 @@ mod tests {
         ];
         for (beginning, id) in told_in_full {
             assert_eq!(told(beginning).as_deref(), Some(id), "{beginning}");
+        }
+    }
+
+    #[test]
+    fn g16_the_id_of_an_answer_is_read_at_its_end_too() {
+        let answer = br#"{"result":{"x":"yyyy"#;
+        let request = br#"{"method":"m","params":{"x":"yyyy"#;
+        let seven = Some(About::Answer(RequestId::from(7)));
+        for end in [r#"yy"},"jsonrpc":"2.0","id":7}"#, r#"yy"} , "id" : 7 } "#] {
+            assert_eq!(about_ends(answer, end.as_bytes()), seven, "{end}");
+            assert_eq!(about_ends(request, end.as_bytes()), None, "{end}");
+        }
+        for end in [
+            r#"yy"},"id":"7"}"#,
+            r#"yy"},"id":-7}"#,
+            r#"yy","x\"id":7}"#,
+            r#"yy"},"id":7},"x":1}"#,
+            r#"yy"},"id":7"#,
+            r#"yy"},"id":}"#,
+            "",
+        ] {
+            assert_eq!(about_ends(answer, end.as_bytes()), None, "{end}");
         }
     }
 
