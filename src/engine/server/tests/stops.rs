@@ -108,10 +108,14 @@ fn a4_hosts_of_a_removed_server_are_told_so_and_their_sessions_end() {
     }
     sim.take();
     sim.input(Input::Stop(Stop::Removed));
-    let to_host = |output: &Output| match output {
-        Output::Answer { frame, .. } => Some(String::from_utf8(frame.to_vec()).unwrap()),
-        Output::Dismiss { code, reason, .. } => Some(format!("{code} {reason}")),
-        _ => None,
+    let to_host = |output: &Output| {
+        if let Output::Answer { frame, .. } = output {
+            return Some(String::from_utf8(frame.to_vec()).unwrap());
+        }
+        let Output::Dismiss { code, reason, .. } = output else {
+            return None;
+        };
+        Some(format!("{code} {reason}"))
     };
     let told: Vec<String> = sim.take().iter().filter_map(to_host).collect();
     let [answer, dismissal] = &told[..] else {
