@@ -159,7 +159,10 @@ impl fmt::Display for Decision {
                 write!(f, "an answer to {method} came too late and carries state")
             }
             Self::AnsweredLate { method } => {
-                write!(f, "the host took {method}; the process that sent it is gone")
+                write!(
+                    f,
+                    "the host took {method}; the process that sent it is gone"
+                )
             }
             Self::Reported(what) => f.write_str(what),
         }

@@ -288,6 +288,7 @@ impl Traffic {
             // No JSON text: a malformed receipt.
             Asker::Own(Own::Exchange) => self.exchanged(Reply::Result(""), at, out),
             Asker::Own(Own::List) => self.fail_page("a list that can be read", at, out),
+            Asker::Own(Own::Manifest) => self.fail_manifest("it cannot be read", at, out),
             Asker::Own(Own::Setting) => {}
         }
     }
