@@ -17,7 +17,7 @@ use super::{Entry, Problem};
 use crate::ids::ServerId;
 
 /// Fields of later issues: checked in shape, without effect.
-const NO_EFFECT_YET: [&str; 2] = ["acceptAfterMs", "toolPrefix"];
+const NO_EFFECT_YET: [&str; 1] = ["toolPrefix"];
 
 /// What every entry of a file has in common.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::outbound::{self, Full, Outbound};
@@ -14,7 +14,7 @@ use super::{Arrival, Control, Flags, Shared};
 use crate::config::{Entry, Problem, Server as Configured};
 use crate::engine::Server as Engine;
 use crate::engine::decision::Decision;
-use crate::engine::input::{HostEvent, Input, LinkEvent, Moment, Reap, Stop};
+use crate::engine::input::{HostEvent, Input, LinkEvent, Moment, Reap, Stop, Synced};
 use crate::engine::output::Output;
 use crate::engine::settings::Settings;
 use crate::face::Outgoing;
@@ -53,6 +53,8 @@ pub(super) struct Task {
     stopping: Option<Stopping>,
     events: Events,
     arrived: mpsc::Receiver<(Epoch, LinkEvent)>,
+    /// What is on disk of its messages.
+    synced: watch::Receiver<Synced>,
 }
 
 /// The transport that this task started last.
@@ -80,6 +82,7 @@ impl Task {
         let settings = entry.as_ref().map(|entry| Arc::clone(&entry.engine));
         let engine = Engine::new(settings.unwrap_or_else(|| only_named(&server.id)), now());
         let (events, arrived) = mpsc::channel(EVENTS_MAX);
+        let synced = shared.journal.synced(&server.id);
         let begin = beginning(server, &shared);
         flags.attempted.store(!server.enabled, Ordering::Relaxed);
         Self {
@@ -98,6 +101,7 @@ impl Task {
             stopping: None,
             events,
             arrived,
+            synced,
         }
     }
 
@@ -129,6 +133,10 @@ impl Task {
                 Some(arrival) = arrivals.recv() => {
                     self.arrival(arrival);
                     self.more_arrivals(&mut arrivals);
+                }
+                Ok(()) = self.synced.changed() => {
+                    let synced = *self.synced.borrow_and_update();
+                    self.tell(Input::Stored(synced));
                 }
                 () = self.drained.notified() => self.see_whether_hosts_read(),
                 () = &mut timer, if due.is_some() => self.wake(),

@@ -108,6 +108,29 @@ pub(super) fn missing_channel(
     ids.find(|id| !is_registered(id))
 }
 
+/// The result with which the gateway accepts a world request for the host: itemised where the method is (A3).
+pub(super) fn acceptance(message: &Message) -> String {
+    if message.method() != method::CHANNELS_INCOMING {
+        return r#"{"accepted":true}"#.into();
+    }
+    let item = |text| match member(text, "messageId") {
+        Some(id) => format!(r#"{{"messageId":{id},"accepted":true}}"#),
+        None => r#"{"accepted":true}"#.into(),
+    };
+    let items: Vec<String> = messages(message).into_iter().map(item).collect();
+    format!(r#"{{"results":[{}]}}"#, items.join(","))
+}
+
+/// Whether a host's result accepts all that it judges.
+pub(super) fn is_accepting(result: &str) -> bool {
+    let refuses = |text: &str| member(text, "accepted") == Some("false");
+    let items = member(result, "results");
+    let items: Vec<&RawValue> = items
+        .and_then(|items| serde_json::from_str(items).ok())
+        .unwrap_or_default();
+    !refuses(result) && !items.iter().any(|item| refuses(item.get()))
+}
+
 /// What identifies a world message, so that it is admitted once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {

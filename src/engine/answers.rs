@@ -270,6 +270,15 @@ impl Asks {
         self.live.get(&(session, id))
     }
 
+    /// The server is answered: what a host answers to the message at that place goes nowhere (A3).
+    pub(super) fn close(&mut self, waiting: u64) {
+        let mut live = self.live.values_mut();
+        if let Some(ask) = live.find(|ask| ask.waiting == Some(waiting)) {
+            ask.id = None;
+            ask.token = None;
+        }
+    }
+
     /// As [`Asks::get`], to change what its answer means.
     pub(super) fn get_mut(&mut self, session: SessionId, id: u64) -> Option<&mut Ask> {
         self.live.get_mut(&(session, id))

@@ -164,6 +164,18 @@ pub enum Decision {
         /// How many are kept now.
         messages: u64,
     },
+    /// The gateway accepted a world request for the host, which had not answered in time (A3).
+    Accepted {
+        /// Its method.
+        method: String,
+    },
+    /// A host answered what the gateway had accepted for it: the server is not told (A3).
+    Verdict {
+        /// The request's method.
+        method: String,
+        /// The host accepts it too.
+        agrees: bool,
+    },
     /// A flush admitted what waited.
     Flushed {
         /// From which queue.
@@ -543,6 +555,8 @@ impl Decision {
             Self::Repeated { .. } => "repeated",
             Self::RefusedMessage { .. } => "refused-message",
             Self::Kept { .. } => "kept",
+            Self::Accepted { .. } => "accepted",
+            Self::Verdict { .. } => "verdict",
             Self::Flushed { .. } => "flushed",
             Self::HoldLifted { .. } => "hold-lifted",
             Self::Called { .. } => "called",

@@ -59,6 +59,17 @@ pub enum Input {
         /// What happened.
         event: HostEvent,
     },
+    /// How far the state directory is with the messages that it was told to store (G14).
+    Stored(Synced),
+}
+
+/// What is on disk of the messages that a server's engine recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Synced {
+    /// Every message recorded under this key or an earlier one is on disk, or was discarded.
+    pub through: u64,
+    /// The last write failed: what was recorded since is on no disk yet.
+    pub failing: bool,
 }
 
 /// What the state directory remembers of a server (S5).
@@ -78,6 +89,25 @@ pub struct Resumed {
     pub paused: bool,
     /// The last host's narrowing, as the params of its `featureSets/update` (P1).
     pub narrowing: Option<String>,
+    /// There is a state directory, so that messages can be stored and accepted for a host (A3, G14).
+    pub durable: bool,
+    /// The messages that were stored and not discarded, by their keys (G14).
+    pub kept: Vec<Stored>,
+}
+
+/// A world message that outlived the gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The key under which it was recorded.
+    pub key: u64,
+    /// How long ago it was read.
+    pub age: Duration,
+    /// A host may have had it (G13).
+    pub forwarded: bool,
+    /// The gateway accepted it for the host (A3).
+    pub accepted: bool,
+    /// As received.
+    pub frame: Bytes,
 }
 
 /// An episode that was open when the gateway stopped.

@@ -57,6 +57,15 @@ pub enum Output {
     },
 }
 
+/// What can become of a stored message while it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A host had it, so that the next one is told (G13).
+    Forwarded,
+    /// The gateway accepted it for the host, so that no bound drops it (A3).
+    Accepted,
+}
+
 /// A change of what the state directory remembers (S5). The driver adds the wall time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
@@ -79,6 +88,27 @@ pub enum Record {
     Paused(bool),
     /// The last host's narrowing: the params of its `featureSets/update` (P1).
     Narrowing(String),
+    /// A world message was read: keep it until it is discarded (G14). Keys rise, also over restarts of the gateway.
+    Store {
+        /// Its own among the messages of this server.
+        key: u64,
+        /// A host has it already.
+        forwarded: bool,
+        /// As received.
+        frame: Bytes,
+    },
+    /// Something became of a stored message.
+    Mark {
+        /// Whose.
+        key: u64,
+        /// What.
+        mark: Mark,
+    },
+    /// A stored message is delivered, answered or dropped: forget it.
+    Discard {
+        /// Whose.
+        key: u64,
+    },
     /// The server is removed: forget it.
     Forget,
 }

@@ -1,9 +1,12 @@
 //! What waits: messages held on the serving transport and messages kept across a boundary, in order and within their
 //! bounds (G4 to G7). It never decides whether one may pass.
 
+mod ledger;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use self::ledger::Ledger;
 use super::settings::Bounds;
 use super::snapshot::QueueView;
 use super::timers::{Deadlines, Timer};
@@ -44,6 +47,12 @@ pub(super) struct Item {
     pub(super) kept: bool,
     /// A host had it and went without answering (G13).
     pub(super) redelivered: bool,
+    /// The gateway answered it for the host (A3), so that no bound drops it.
+    pub(super) accepted: bool,
+    /// A host had it, or has.
+    forwarded: bool,
+    /// It is to be accepted as soon as it is stored.
+    overdue: bool,
     place: Place,
     due: Option<(Instant, Timer)>,
 }
@@ -77,6 +86,9 @@ impl Item {
             world: false,
             kept: false,
             redelivered: false,
+            accepted: false,
+            forwarded: false,
+            overdue: false,
             place: Place::Lane,
             due: None,
         }
@@ -126,6 +138,10 @@ pub(super) struct Waiting {
     deadlines: Deadlines<(Timer, Seq)>,
     held: Load,
     kept: Load,
+    /// Those that the gateway accepted, wherever they are.
+    accepted: Load,
+    overdue: BTreeSet<Seq>,
+    ledger: Ledger,
     out: usize,
     last: Seq,
     kept_max_age: Duration,
@@ -164,9 +180,7 @@ impl Waiting {
                 dropped.extend(self.take(oldest));
             }
         }
-        let seq = self.next_seq();
-        self.insert(seq, item);
-        (Held::Waits(seq), dropped)
+        (Held::Waits(self.add(item)), dropped)
     }
 
     /// How many bytes a notification can have when all others go. Held requests never go for one.
@@ -179,26 +193,30 @@ impl Waiting {
 
     /// Keeps a world message whose transport is gone; returns those that had to go, the newest first (G6).
     pub(super) fn keep(&mut self, item: Item, bounds: &Bounds) -> Vec<Item> {
-        let seq = self.next_seq();
-        self.put_kept(seq, item);
+        self.add(Item { kept: true, ..item });
         self.trim(bounds)
+    }
+
+    /// A message that waits here from now on, or is with a host.
+    fn add(&mut self, item: Item) -> Seq {
+        let seq = self.next_seq();
+        self.ledger.store(seq, &item);
+        self.insert(seq, item);
+        seq
     }
 
     fn put_kept(&mut self, seq: Seq, item: Item) {
         self.insert(seq, Item { kept: true, ..item });
     }
 
-    /// The earliest stay (G6).
-    fn trim(&mut self, bounds: &Bounds) -> Vec<Item> {
+    /// The earliest stay (G6), and what the gateway accepted: it accepts no more than fits.
+    pub(super) fn trim(&mut self, bounds: &Bounds) -> Vec<Item> {
         let mut dropped = Vec::new();
         while let Some(is_request) = self.overfull(bounds) {
             let mut newest = self.kept_ones.iter().rev();
             let fits = |seq: &&Seq| {
-                is_request.is_none_or(|wanted| {
-                    self.items
-                        .get(seq)
-                        .is_some_and(|item| item.is_request() == wanted)
-                })
+                let item = self.items.get(seq).filter(|item| !item.accepted);
+                item.is_some_and(|item| is_request.is_none_or(|wanted| item.is_request() == wanted))
             };
             let Some(seq) = newest.find(fits).copied() else {
                 break;
@@ -233,8 +251,8 @@ impl Waiting {
             let out = item.place == Place::Out;
             if item.world && for_good && !out {
                 crossed.closed.extend(self.take(seq));
-            } else if item.world && !item.kept && !out {
-                let item = self.take(seq);
+            } else if item.world && !item.kept {
+                let item = self.lift(seq);
                 item.into_iter().for_each(|item| self.put_kept(seq, item));
             } else if !item.world && !out {
                 crossed.process.extend(self.take(seq));
@@ -244,8 +262,15 @@ impl Waiting {
         crossed
     }
 
-    /// Takes a message out.
+    /// Takes a message out for good.
     pub(super) fn take(&mut self, seq: Seq) -> Option<Item> {
+        let item = self.lift(seq)?;
+        self.ledger.discard(seq, &item);
+        Some(item)
+    }
+
+    /// Takes a message out to put it back changed.
+    fn lift(&mut self, seq: Seq) -> Option<Item> {
         let item = self.items.remove(&seq)?;
         self.unplace(seq, &item);
         Some(item)
@@ -253,7 +278,7 @@ impl Waiting {
 
     /// Waits for `what` outside its lane, so that others pass it (G9, G11).
     pub(super) fn park(&mut self, seq: Seq, what: &str) {
-        if let Some(item) = self.take(seq) {
+        if let Some(item) = self.lift(seq) {
             let place = Place::Parked(what.into());
             self.insert(seq, Item { place, ..item });
         }
@@ -286,7 +311,7 @@ impl Waiting {
     }
 
     fn put_back(&mut self, seq: Seq) {
-        if let Some(item) = self.take(seq) {
+        if let Some(item) = self.lift(seq) {
             let place = Place::Lane;
             self.insert(seq, Item { place, ..item });
         }
@@ -294,18 +319,30 @@ impl Waiting {
 
     /// A host has it; it is delivered once that host has answered (G13).
     pub(super) fn hand_out(&mut self, seq: Seq) {
-        if let Some(item) = self.take(seq) {
+        if let Some(item) = self.lift(seq) {
+            self.ledger.forward(seq, &item);
             let place = Place::Out;
-            self.insert(seq, Item { place, ..item });
+            let forwarded = true;
+            self.insert(
+                seq,
+                Item {
+                    place,
+                    forwarded,
+                    ..item
+                },
+            );
         }
     }
 
     /// Adds a message that goes to a host without having waited.
     pub(super) fn add_out(&mut self, item: Item) -> Seq {
-        let seq = self.next_seq();
         let place = Place::Out;
-        self.insert(seq, Item { place, ..item });
-        seq
+        let forwarded = true;
+        self.add(Item {
+            place,
+            forwarded,
+            ..item
+        })
     }
 
     /// A host went without answering: it waits again, where it was (G13). `serving` is the epoch that serves.
@@ -315,7 +352,7 @@ impl Waiting {
         serving: Option<Epoch>,
         bounds: &Bounds,
     ) -> Vec<Item> {
-        let Some(mut item) = self.take(seq) else {
+        let Some(mut item) = self.lift(seq) else {
             return Vec::new();
         };
         item.redelivered = true;
@@ -336,6 +373,14 @@ impl Waiting {
             }
             Place::Out => self.out += 1,
         }
+        if let Some((at, timer)) = item.due {
+            self.deadlines.set(at, (timer, seq));
+        }
+        if item.accepted {
+            self.accepted.add(&item);
+        } else if item.overdue && !item.kept {
+            self.overdue.insert(seq);
+        }
         if item.place != Place::Out {
             self.count_in(seq, &item);
         }
@@ -343,9 +388,6 @@ impl Waiting {
     }
 
     fn count_in(&mut self, seq: Seq, item: &Item) {
-        if let Some((at, timer)) = item.due {
-            self.deadlines.set(at, (timer, seq));
-        }
         if item.kept {
             self.kept.add(item);
             self.kept_ones.insert(seq);
@@ -358,6 +400,13 @@ impl Waiting {
     }
 
     fn unplace(&mut self, seq: Seq, item: &Item) {
+        if let Some((at, timer)) = item.due {
+            self.deadlines.clear(at, (timer, seq));
+        }
+        if item.accepted {
+            self.accepted.remove(item);
+        }
+        self.overdue.remove(&seq);
         match &item.place {
             Place::Lane => {
                 self.lanes.entry(item.lane).or_default().remove(&seq);
@@ -374,9 +423,6 @@ impl Waiting {
                 return;
             }
         }
-        if let Some((at, timer)) = item.due {
-            self.deadlines.clear(at, (timer, seq));
-        }
         if item.kept {
             self.kept.remove(item);
             self.kept_ones.remove(&seq);
@@ -389,8 +435,11 @@ impl Waiting {
     fn deadline(&self, item: &Item) -> Option<(Instant, Timer)> {
         if item.kept {
             let at = item.received.checked_add(self.kept_max_age)?;
-            Some((at, Timer::Kept))
-        } else if item.is_request() && !item.world {
+            Some((at, Timer::Kept)).filter(|_| item.place != Place::Out)
+        } else if item.world {
+            let at = self.ledger.accept_at(item)?;
+            Some((at, Timer::Accept))
+        } else if item.is_request() {
             let at = item.received.checked_add(HELD_MAX)?;
             Some((at, Timer::Held))
         } else {
@@ -398,10 +447,18 @@ impl Waiting {
         }
     }
 
-    /// Takes out the next message that has waited too long (G4, G6).
+    /// Takes out the next message that has waited too long (G4, G6). One that is to be accepted stays (A3).
     pub(super) fn expire(&mut self, now: Instant) -> Option<Item> {
-        let (_, seq) = self.deadlines.due(now)?;
-        self.take(seq)
+        while let Some((timer, seq)) = self.deadlines.due(now) {
+            if timer != Timer::Accept {
+                return self.take(seq);
+            }
+            if let Some(item) = self.lift(seq) {
+                let overdue = true;
+                self.insert(seq, Item { overdue, ..item });
+            }
+        }
+        None
     }
 
     /// The earliest deadline.

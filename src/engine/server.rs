@@ -101,6 +101,7 @@ impl Server {
             Input::Host { session, event } => {
                 self.traffic.host(session, event, at, &mut self.outbox);
             }
+            Input::Stored(synced) => self.traffic.stored(synced, &mut self.outbox),
         }
         self.settle(at);
     }
@@ -147,7 +148,7 @@ impl Server {
 
 /// What the gateway's owner asks.
 impl Server {
-    fn resume(&mut self, resumed: Resumed, now: Instant) {
+    fn resume(&mut self, mut resumed: Resumed, now: Instant) {
         // In memory is the truth once there is one: enabling again keeps count and episode (R14).
         if std::mem::replace(&mut self.resumed, true) {
             return;
@@ -156,7 +157,7 @@ impl Server {
         self.reconnect = Reconnect::resume(resumed.failed_attempts);
         // A refusal may have opened one before.
         if !self.episode.is_open() {
-            self.episode = Episode::resume(resumed.episode, now);
+            self.episode = Episode::resume(resumed.episode.take(), now);
         }
         self.lasted = resumed.since_lasted.map(|ago| Past::ago(now, ago));
         let rest = |ago| self.settings.interval.saturating_sub(ago);
@@ -164,7 +165,7 @@ impl Server {
         self.hold = hold
             .filter(|_| resumed.failed_attempts > 0)
             .and_then(|rest| now.checked_add(rest));
-        self.traffic.resume(resumed.paused, resumed.narrowing);
+        self.traffic.resume(resumed, now, &mut self.outbox);
     }
 
     fn start(&mut self, resumed: Resumed, at: Moment) {

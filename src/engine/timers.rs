@@ -28,6 +28,8 @@ pub enum Timer {
     Registration,
     /// G4: a held request has waited long enough.
     Held,
+    /// A3: the gateway may accept a message for the host.
+    Accept,
     /// G6: a kept message is too old.
     Kept,
     /// R15: one of the gateway's own requests.

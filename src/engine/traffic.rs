@@ -7,6 +7,7 @@ mod clients;
 mod delivery;
 mod downstream;
 mod exchange;
+mod keeping;
 mod lists;
 mod manifest;
 mod registrations;
@@ -30,7 +31,7 @@ use super::decision::{Decision, DropReason, Hold};
 use super::gate::Gate;
 use super::grant::Narrowing;
 use super::host::{Hosts, Session};
-use super::input::{HostEvent, Moment};
+use super::input::{HostEvent, Moment, Resumed};
 use super::inventory::Inventory;
 use super::manifest::{Domains, Fetched, Refresh};
 use super::outbox::Outbox;
@@ -100,27 +101,35 @@ impl Traffic {
     pub(super) fn new(settings: Arc<Settings>) -> Self {
         let mut traffic = Self::default();
         traffic.waiting.limit_age(settings.kept_max_age);
+        traffic.waiting.accept_after(settings.accept_after);
         traffic.settings = settings;
         traffic
     }
 
     /// Takes over what the state directory remembers. Before the first transport.
-    pub(super) fn resume(&mut self, paused: bool, narrowing: Option<String>) {
-        if paused {
+    pub(super) fn resume(&mut self, resumed: Resumed, now: Instant, out: &mut Outbox) {
+        if resumed.paused {
             self.gate.resume(Hold::Pause);
         }
+        let narrowing = resumed.narrowing;
         self.narrowing = narrowing.and_then(|params| Narrowing::read(&params));
+        if resumed.durable {
+            self.waiting.store_from_now_on();
+        }
+        self.restore(&resumed.kept, now, out);
+        self.finish(out);
     }
 
     /// Other settings hold from now on; a changed mask is negotiated (P3).
     pub(super) fn configure(&mut self, settings: Arc<Settings>, at: Moment, out: &mut Outbox) {
         let old = std::mem::replace(&mut self.settings, settings);
         self.waiting.limit_age(self.settings.kept_max_age);
+        self.waiting.accept_after(self.settings.accept_after);
         if old.mask != self.settings.mask {
             self.remask(out);
             self.renegotiate(at, out);
         }
-        self.check();
+        self.finish(out);
     }
 
     /// The handshake of `epoch` is done and `notifications/initialized` sent: its transport serves.
@@ -140,7 +149,7 @@ impl Traffic {
             self.gate.lift(Hold::NoHost, at.now);
             self.settle(at, out);
         }
-        self.check();
+        self.finish(out);
     }
 
     /// A message of `epoch`.
@@ -151,7 +160,7 @@ impl Traffic {
         } else {
             self.take_late(epoch, message, at, out);
         }
-        self.check();
+        self.finish(out);
     }
 
     /// Something of `epoch` that is no message: a request is refused, an answer ends its call, and other things drop.
@@ -179,7 +188,7 @@ impl Traffic {
                 out.decide(self.serving, Decision::RefusedMessage { code, method });
             }
         }
-        self.check();
+        self.finish(out);
     }
 
     /// A frame for `epoch` was not written: its outbound queue was full. `request` is our id of the request in it.
@@ -192,13 +201,13 @@ impl Traffic {
         out: &mut Outbox,
     ) {
         self.unsend(epoch, request, frame, at, out);
-        self.check();
+        self.finish(out);
     }
 
     /// A message of `epoch`, read after its transport's loss (G7).
     pub(super) fn late(&mut self, epoch: Epoch, message: Message, at: Moment, out: &mut Outbox) {
         self.take_late(epoch, message, at, out);
-        self.check();
+        self.finish(out);
     }
 
     /// The transport of `epoch` is gone; `for_good` when no other will follow (G5).
@@ -221,13 +230,13 @@ impl Traffic {
         }
         self.closed_for_good = for_good;
         self.cross(for_good, out);
-        self.check();
+        self.finish(out);
     }
 
     /// The serving epoch has lasted (R5): its server has registered what it registers (G9).
     pub(super) fn last(&mut self, out: &mut Outbox) {
         self.drop_gone(out);
-        self.check();
+        self.finish(out);
     }
 
     /// What a host is told while no transport serves (A4).
@@ -254,7 +263,7 @@ impl Traffic {
             HostEvent::Unreadable(what) => self.take_unreadable_of_host(session, &what, at, out),
             HostEvent::Detached => self.detach(session, at, out),
         }
-        self.check();
+        self.finish(out);
     }
 
     /// A batch is as good as its messages one by one, each answered by itself, where the revision has batches (A2).
@@ -300,7 +309,7 @@ impl Traffic {
         } else {
             self.lift(Hold::Pause, at, out);
         }
-        self.check();
+        self.finish(out);
     }
 
     /// Does what is due.
@@ -318,7 +327,7 @@ impl Traffic {
         while let Some(session) = self.hosts.expire(at.now) {
             self.serve_host(session, true, at, out);
         }
-        self.check();
+        self.finish(out);
     }
 
     /// The next deadline.
@@ -364,7 +373,12 @@ impl Traffic {
         u64::try_from(self.waiting.len()).is_ok_and(|waiting| tally.read == ended + waiting)
     }
 
-    fn check(&self) {
+    /// Ends the handling of an input: accepts what is to be accepted, and has the state directory told.
+    fn finish(&mut self, out: &mut Outbox) {
+        self.accept_overdue(out);
+        for record in self.waiting.take_records() {
+            out.record(record);
+        }
         debug_assert!(self.conserved(), "{:?} {}", self.tally, self.waiting.len());
     }
 
@@ -528,12 +542,16 @@ mod tests {
                 ..Bounds::default()
             },
             replace_host: seed.is_multiple_of(2),
+            accept_after: Duration::from_secs(5),
             ..Settings::default()
         });
+        if seed.is_multiple_of(3) {
+            rig.resume(Vec::new());
+        }
         for _ in 0..400 {
             let serving = rig.traffic.serving.is_some();
             let session = 1 + dice.roll(3);
-            match dice.roll(14) {
+            match dice.roll(15) {
                 0 if !serving => rig.adopt(dice.pick(&[PLAIN, CHAT])),
                 0 => rig.lose_with(dice.roll(8) == 0),
                 1 => rig.late(1, &line(&mut dice, &METHODS)),
@@ -545,7 +563,8 @@ mod tests {
                 4 => rig.wait(Duration::from_secs(dice.roll(20))),
                 5 => rig.run(|traffic, at, out| traffic.pause(session == 1, at, out)),
                 6 => rig.run(|traffic, _, out| traffic.last(out)),
-                7..=9 => rig.host(session, &line(&mut dice, &ASKED)),
+                7 => rig.stored(dice.roll(100), dice.roll(4) == 0),
+                8..=10 => rig.host(session, &line(&mut dice, &ASKED)),
                 _ if serving => rig.server(&line(&mut dice, &METHODS)),
                 _ => {}
             }

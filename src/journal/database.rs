@@ -1,5 +1,5 @@
-//! The file: its schema, its rows, one transaction per write. Kept messages (G14) join as a table of their own beside
-//! `servers`, in the same transactions.
+//! The file: its schema and how older ones are brought up to it, its rows, one transaction per write. Stored messages
+//! (G14) are a table of their own beside `servers`, in the same transactions.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Row, params};
 
-use super::memory::{Episode, Remembered};
+use super::memory::{Episode, Millis, Remembered};
+use super::messages::{Change, Changes, Marks, Message, Pending};
 use crate::ids::{Epoch, ServerId};
 
 /// The schema that this build writes. A file with a higher number is left alone.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 /// Nobody else has the file (see the lock), but a person may look into it.
 const BUSY: Duration = Duration::from_millis(200);
 
-const TABLES: &str = "
+/// How each schema becomes the next, from none on.
+const STEPS: [&str; 2] = [SERVERS, MESSAGES];
+const SERVERS: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE servers (
         id TEXT PRIMARY KEY,
@@ -33,13 +36,35 @@ const TABLES: &str = "
     ) STRICT, WITHOUT ROWID;
     INSERT INTO meta VALUES ('schema', 1), ('boot', 0);
 ";
+/// Rows are large, so they are a plain table with an index.
+const MESSAGES: &str = "
+    CREATE TABLE messages (
+        server TEXT NOT NULL,
+        key INTEGER NOT NULL,
+        received_at INTEGER NOT NULL,
+        forwarded INTEGER NOT NULL,
+        accepted INTEGER NOT NULL,
+        frame BLOB NOT NULL,
+        PRIMARY KEY (server, key)
+    ) STRICT;
+    UPDATE meta SET value = 2 WHERE key = 'schema';
+";
 const READ: &str = "SELECT id, epoch, failed_attempts, launched_at, lasted_at, down_at, down_attempt, down_why, paused, \
                     narrowing FROM servers";
 const WRITE: &str =
     "INSERT OR REPLACE INTO servers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+const READ_MESSAGES: &str = "SELECT server, key, received_at, forwarded, accepted, frame FROM messages ORDER BY server, key";
+const ADD: &str = "INSERT OR REPLACE INTO messages VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+const MARK: &str = "UPDATE messages SET forwarded = forwarded OR ?3, accepted = accepted OR ?4 \
+                    WHERE server = ?1 AND key = ?2";
+const REMOVE: &str = "DELETE FROM messages WHERE server = ?1 AND key = ?2";
 
-/// Everything that the file says.
+/// What the file remembers of each server.
 pub(super) type Rows = BTreeMap<ServerId, Remembered>;
+/// The stored messages of each server, in the order of their keys.
+pub(super) type Messages = BTreeMap<ServerId, Vec<(u64, Message)>>;
+/// What becomes of each server's row; `None` forgets it.
+pub(super) type Changed = BTreeMap<ServerId, Option<Remembered>>;
 
 /// An open file.
 pub(super) struct Database {
@@ -94,8 +119,8 @@ impl Database {
 
     fn begin_boot(&mut self, found: i64) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
-        if found == 0 {
-            transaction.execute_batch(TABLES)?;
+        for step in STEPS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+            transaction.execute_batch(step)?;
         }
         transaction.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'", [])?;
         transaction.commit()
@@ -112,11 +137,23 @@ impl Database {
         Ok(rows.into_iter().flatten().collect())
     }
 
-    /// Writes rows in one transaction, on disk when it returns; `None` forgets a server.
-    pub(super) fn write(
-        &mut self,
-        rows: &BTreeMap<ServerId, Option<Remembered>>,
-    ) -> rusqlite::Result<()> {
+    /// Every stored message. One that no build can have written is left out.
+    pub(super) fn read_messages(&self) -> Result<Messages, String> {
+        let read = || {
+            let mut statement = self.connection.prepare(READ_MESSAGES)?;
+            let rows = statement.query_map([], message)?;
+            rows.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        let rows = read().map_err(|error: rusqlite::Error| advice(&error))?;
+        let mut messages = Messages::new();
+        for (server, key, message) in rows.into_iter().flatten() {
+            messages.entry(server).or_default().push((key, message));
+        }
+        Ok(messages)
+    }
+
+    /// Writes what changed in one transaction, on disk when it returns.
+    pub(super) fn write(&mut self, rows: &Changed, messages: &Pending) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         for (server, row) in rows {
             match row {
@@ -124,8 +161,60 @@ impl Database {
                 None => forget(&transaction, server)?,
             }
         }
+        for server in &messages.forgotten {
+            transaction.execute("DELETE FROM messages WHERE server = ?1", [server.as_str()])?;
+        }
+        for (server, changes) in &messages.changes {
+            change(&transaction, server, changes)?;
+        }
         transaction.commit()
     }
+}
+
+fn change(connection: &Connection, server: &ServerId, changes: &Changes) -> rusqlite::Result<()> {
+    let server = server.as_str();
+    let mut add = connection.prepare(ADD)?;
+    let mut mark = connection.prepare(MARK)?;
+    let mut remove = connection.prepare(REMOVE)?;
+    for (key, change) in changes {
+        let key = stored(*key);
+        match change {
+            Change::Add { message, .. } => {
+                let Marks {
+                    forwarded,
+                    accepted,
+                } = message.marks;
+                let frame: &[u8] = &message.frame;
+                let values = params![server, key, message.received_at, forwarded, accepted, frame];
+                add.execute(values)?;
+            }
+            Change::Mark(marks) => {
+                let values = params![server, key, marks.forwarded, marks.accepted];
+                mark.execute(values)?;
+            }
+            Change::Remove => {
+                remove.execute(params![server, key])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn message(row: &Row<'_>) -> rusqlite::Result<Option<(ServerId, u64, Message)>> {
+    let marks = Marks {
+        forwarded: row.get("forwarded")?,
+        accepted: row.get("accepted")?,
+    };
+    let received_at: Millis = row.get("received_at")?;
+    let frame = row.get::<_, Vec<u8>>("frame")?.into();
+    let key = loaded(row.get("key")?);
+    let server = ServerId::new(&row.get::<_, String>("server")?);
+    let message = Message {
+        received_at,
+        marks,
+        frame,
+    };
+    Ok(server.map(|server| (server, key, message)))
 }
 
 fn put(connection: &Connection, server: &ServerId, row: &Remembered) -> rusqlite::Result<()> {

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::engine::input::{OpenEpisode, Resumed};
+use super::messages::Message;
+use crate::engine::input::{OpenEpisode, Resumed, Stored};
 use crate::engine::output::Record;
 use crate::ids::Epoch;
 
@@ -30,7 +31,7 @@ pub(super) struct Episode {
 }
 
 impl Remembered {
-    /// The row after a record; `None` where the server is forgotten.
+    /// The row after a record; `None` where the server is forgotten. Messages are no part of it.
     pub(super) fn after(mut self, record: Record, at: SystemTime) -> Option<Self> {
         let at = millis(at);
         match record {
@@ -48,14 +49,14 @@ impl Remembered {
             Record::Paused(paused) => self.paused = paused,
             Record::Narrowing(params) => self.narrowing = Some(params),
             Record::Forget => return None,
+            Record::Store { .. } | Record::Mark { .. } | Record::Discard { .. } => {}
         }
         Some(self)
     }
 
     /// As durations up to `now`. A wall clock that went back since gives zero.
     pub(super) fn resumed(&self, now: SystemTime) -> Resumed {
-        let now = millis(now);
-        let since = |then: Millis| Duration::from_millis(u64::try_from(now - then).unwrap_or(0));
+        let since = |then: Millis| since(then, now);
         Resumed {
             epoch: self.epoch,
             failed_attempts: self.failed_attempts,
@@ -68,12 +69,32 @@ impl Remembered {
             }),
             paused: self.paused,
             narrowing: self.narrowing.clone(),
+            ..Resumed::default()
         }
     }
 }
 
+impl Message {
+    /// As it outlives the gateway.
+    pub(super) fn resumed(self, key: u64, now: SystemTime) -> Stored {
+        Stored {
+            key,
+            age: since(self.received_at, now),
+            forwarded: self.marks.forwarded,
+            accepted: self.marks.accepted,
+            frame: self.frame,
+        }
+    }
+}
+
+/// A wall clock that went back since gives zero.
+fn since(then: Millis, now: SystemTime) -> Duration {
+    let since = millis(now).saturating_sub(then);
+    Duration::from_millis(u64::try_from(since).unwrap_or(0))
+}
+
 /// Before 1970 is 0; past the year 292 million is the end of time.
-fn millis(at: SystemTime) -> Millis {
+pub(super) fn millis(at: SystemTime) -> Millis {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX)
 }

@@ -1,9 +1,11 @@
-//! What survives a restart of the gateway: episodes and counts (S5), later kept messages (G14). It stores what the
-//! engine records and decides nothing. A record changes a row in memory and wakes the writer; several changes of one
-//! server before the next write are one row, so nothing queues up and nobody waits for the disk.
+//! What survives a restart of the gateway: episodes and counts (S5), world messages (G14). It stores what the engine
+//! records and decides nothing. A record changes a row in memory and wakes the writer; several changes of one server or
+//! message before the next write are one, so nothing queues up and nobody waits for the disk. Who wants to know what is
+//! on disk is told.
 
 mod database;
 mod memory;
+mod messages;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,10 +16,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use database::{Database, Rows};
-use memory::Remembered;
+use database::{Changed, Database, Messages, Rows};
+use memory::millis;
+use messages::{Marks, Message, Pending};
+use tokio::sync::watch;
 
-use crate::engine::input::Resumed;
+use crate::engine::input::{Resumed, Synced};
 use crate::engine::output::Record;
 use crate::ids::ServerId;
 
@@ -27,6 +31,8 @@ const LOCK: &str = "lock";
 const FILE: &str = "journal.sqlite";
 /// A failed write is tried again after this, or at the next `flush`.
 const RETRY: Duration = Duration::from_secs(1);
+/// A write waits this long for more to write. What a host answers meanwhile is never written at all.
+const LINGER: Duration = Duration::from_millis(5);
 
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -74,13 +80,32 @@ struct Shared {
 #[derive(Default)]
 struct State {
     rows: Rows,
-    /// What is not on disk yet, at most one row per server; `None` forgets one.
-    dirty: BTreeMap<ServerId, Option<Remembered>>,
+    /// Stored messages that nobody has taken over yet.
+    kept: Messages,
+    /// What is not on disk yet.
+    dirty: Round,
+    /// Who is told of a server's messages that they are on disk.
+    synced: BTreeMap<ServerId, watch::Sender<Synced>>,
+    /// The writer waits for something to write.
+    idle: bool,
     /// Flushes that were asked for, and those that a finished write has covered.
     asked: u64,
     answered: u64,
     failing: Option<String>,
     closed: bool,
+}
+
+/// What one transaction writes.
+#[derive(Default)]
+struct Round {
+    rows: Changed,
+    messages: Pending,
+}
+
+impl Round {
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.messages.is_empty()
+    }
 }
 
 impl Journal {
@@ -95,8 +120,12 @@ impl Journal {
         };
         let lock = lock(dir)?;
         let database = Database::open(&dir.join(FILE)).map_err(unusable)?;
-        let rows = database.read().map_err(unusable)?;
-        let writer = Writer::start(database, rows, lock)
+        let state = State {
+            rows: database.read().map_err(unusable)?,
+            kept: database.read_messages().map_err(unusable)?,
+            ..State::default()
+        };
+        let writer = Writer::start(database, state, lock)
             .map_err(|error| unusable(format!("cannot start its writer: {error}")))?;
         let writer = Some(Arc::new(writer));
         Ok(Self { writer })
@@ -108,15 +137,39 @@ impl Journal {
         Self { writer: None }
     }
 
-    /// What is remembered of a server, as of `now`.
+    /// What is remembered of a server, as of `now`. Its stored messages are handed over once.
     #[must_use]
     pub fn resume(&self, server: &ServerId, now: SystemTime) -> Resumed {
         let Some(writer) = &self.writer else {
             return Resumed::default();
         };
-        let state = writer.shared.lock();
+        let mut state = writer.shared.lock();
+        let kept = state.kept.remove(server).unwrap_or_default().into_iter();
         let row = state.rows.get(server);
-        row.map(|row| row.resumed(now)).unwrap_or_default()
+        let resumed = row.map(|row| row.resumed(now)).unwrap_or_default();
+        Resumed {
+            durable: true,
+            kept: kept
+                .map(|(key, message)| message.resumed(key, now))
+                .collect(),
+            ..resumed
+        }
+    }
+
+    /// Tells how far a server's messages are on disk, from now on. Without a directory it tells nothing.
+    #[must_use]
+    pub fn synced(&self, server: &ServerId) -> watch::Receiver<Synced> {
+        let Some(writer) = &self.writer else {
+            return watch::channel(Synced::default()).1;
+        };
+        let mut state = writer.shared.lock();
+        let failing = state.failing.is_some();
+        let fresh = || {
+            let through = 0;
+            watch::channel(Synced { through, failing }).0
+        };
+        let told = state.synced.entry(server.clone());
+        told.or_insert_with(fresh).subscribe()
     }
 
     /// The servers that something is remembered of.
@@ -130,13 +183,10 @@ impl Journal {
     pub fn record(&self, server: &ServerId, record: Record, at: SystemTime) {
         let Some(writer) = &self.writer else { return };
         let mut state = writer.shared.lock();
-        let row = state.rows.remove(server).unwrap_or_default();
-        let row = row.after(record, at);
-        if let Some(row) = &row {
-            state.rows.insert(server.clone(), row.clone());
+        state.take(server, record, at);
+        if std::mem::take(&mut state.idle) {
+            writer.shared.work.notify_one();
         }
-        state.dirty.insert(server.clone(), row);
-        writer.shared.work.notify_one();
     }
 
     /// Whether the last write failed. Failed writes are tried again until they succeed.
@@ -166,9 +216,9 @@ impl Journal {
 }
 
 impl Writer {
-    fn start(database: Database, rows: Rows, lock: File) -> std::io::Result<Self> {
+    fn start(database: Database, state: State, lock: File) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        shared.lock().rows = rows;
+        *shared.lock() = state;
         let thread = std::thread::Builder::new().name("journal".into()).spawn({
             let shared = Arc::clone(&shared);
             move || shared.write_all(database)
@@ -206,13 +256,13 @@ impl Shared {
     /// The writer thread: one transaction per round, until the store is closed.
     fn write_all(&self, mut database: Database) {
         loop {
-            let (rows, ticket, last) = self.next_round();
-            let result = if rows.is_empty() {
+            let (round, ticket, last) = self.next_round();
+            let result = if round.is_empty() {
                 Ok(())
             } else {
-                database.write(&rows)
+                database.write(&round.rows, &round.messages)
             };
-            self.end_round(rows, ticket, result);
+            self.end_round(round, ticket, result);
             if last {
                 break;
             }
@@ -220,47 +270,115 @@ impl Shared {
     }
 
     /// Waits for work; what to write, which flush that covers, and whether it is the last.
-    fn next_round(&self) -> (BTreeMap<ServerId, Option<Remembered>>, u64, bool) {
+    fn next_round(&self) -> (Round, u64, bool) {
         let mut state = self.lock();
-        loop {
-            let retrying = state.failing.is_some();
-            let due = state.closed || state.asked > state.answered;
-            if due || (!state.dirty.is_empty() && !retrying) {
-                break;
-            }
-            if retrying {
-                let (woken, waited) = self
-                    .work
-                    .wait_timeout(state, RETRY)
-                    .unwrap_or_else(PoisonError::into_inner);
-                state = woken;
-                if waited.timed_out() {
-                    break;
-                }
-            } else {
+        let pause = if state.failing.is_some() {
+            RETRY
+        } else {
+            while state.dirty.is_empty() && !state.is_urgent() {
+                state.idle = true;
                 state = wait(&self.work, state);
             }
-        }
-        let rows = std::mem::take(&mut state.dirty);
-        (rows, state.asked, state.closed)
+            state.idle = false;
+            LINGER
+        };
+        let waited = self
+            .work
+            .wait_timeout_while(state, pause, |state| !state.is_urgent());
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let round = std::mem::take(&mut state.dirty);
+        (round, state.asked, state.closed)
     }
 
-    fn end_round(
-        &self,
-        rows: BTreeMap<ServerId, Option<Remembered>>,
-        ticket: u64,
-        result: rusqlite::Result<()>,
-    ) {
+    fn end_round(&self, round: Round, ticket: u64, result: rusqlite::Result<()>) {
         let mut state = self.lock();
         state.answered = ticket;
-        state.failing = result.err().map(|error| error.to_string());
-        if state.failing.is_some() {
-            // What was recorded meanwhile is newer.
-            for (server, row) in rows {
-                state.dirty.entry(server).or_insert(row);
-            }
+        match result {
+            Ok(()) => state.written(&round.messages),
+            Err(error) => state.failed(round, error.to_string()),
         }
         self.done.notify_all();
+    }
+}
+
+impl State {
+    /// A flush waits, or the end has come.
+    fn is_urgent(&self) -> bool {
+        self.closed || self.asked > self.answered
+    }
+
+    fn take(&mut self, server: &ServerId, record: Record, at: SystemTime) {
+        let messages = &mut self.dirty.messages;
+        match record {
+            Record::Store {
+                key,
+                forwarded,
+                frame,
+            } => {
+                let message = Message {
+                    received_at: millis(at),
+                    marks: Marks {
+                        forwarded,
+                        accepted: false,
+                    },
+                    frame,
+                };
+                messages.store(server, key, message);
+            }
+            Record::Mark { key, mark } => messages.mark(server, key, mark),
+            Record::Discard { key } => messages.discard(server, key),
+            Record::Launched(_)
+            | Record::Count(_)
+            | Record::Lasted
+            | Record::Down { .. }
+            | Record::Clear
+            | Record::Paused(_)
+            | Record::Narrowing(_)
+            | Record::Forget => self.change(server, record, at),
+        }
+    }
+
+    fn change(&mut self, server: &ServerId, record: Record, at: SystemTime) {
+        let row = self.rows.remove(server).unwrap_or_default();
+        let row = row.after(record, at);
+        if let Some(row) = &row {
+            self.rows.insert(server.clone(), row.clone());
+        } else {
+            self.kept.remove(server);
+            self.synced.remove(server);
+            self.dirty.messages.forget(server);
+        }
+        self.dirty.rows.insert(server.clone(), row);
+    }
+
+    fn written(&mut self, messages: &Pending) {
+        self.tell_failing(None);
+        for (server, changes) in &messages.changes {
+            // What is told of a server's keys must not outlive the server.
+            let forgotten = self.dirty.messages.forgotten.contains(server);
+            let told = self.synced.get(server).filter(|_| !forgotten);
+            if let (Some(told), Some(through)) = (told, messages::last_added(changes)) {
+                told.send_modify(|synced| synced.through = synced.through.max(through));
+            }
+        }
+    }
+
+    /// What was recorded meanwhile is newer than what was not written.
+    fn failed(&mut self, round: Round, why: String) {
+        self.tell_failing(Some(why));
+        for (server, row) in round.rows {
+            self.dirty.rows.entry(server).or_insert(row);
+        }
+        self.dirty.messages.take_back(round.messages);
+    }
+
+    fn tell_failing(&mut self, why: Option<String>) {
+        let failing = why.is_some();
+        let changed = failing != self.failing.is_some();
+        self.failing = why;
+        for told in self.synced.values().filter(|_| changed) {
+            told.send_modify(|synced| synced.failing = failing);
+        }
     }
 }
 

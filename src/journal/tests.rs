@@ -6,7 +6,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::*;
-use crate::engine::input::OpenEpisode;
+use crate::engine::input::{OpenEpisode, Stored};
+use crate::engine::output::Mark;
 use crate::ids::Epoch;
 
 fn chat() -> ServerId {
@@ -50,6 +51,15 @@ fn the_outage_after_a_minute() -> Resumed {
         }),
         paused: true,
         narrowing: Some("{\"enabled\":[]}".into()),
+        durable: true,
+        ..Resumed::default()
+    }
+}
+
+fn nothing() -> Resumed {
+    Resumed {
+        durable: true,
+        ..Resumed::default()
     }
 }
 
@@ -79,10 +89,10 @@ fn s5_a_forgotten_server_starts_afresh() {
     let journal = Journal::open(dir.path()).unwrap();
     remember_an_outage(&journal);
     journal.record(&chat(), Record::Forget, second(20));
-    assert_eq!(journal.resume(&chat(), second(21)), Resumed::default());
+    assert_eq!(journal.resume(&chat(), second(21)), nothing());
     drop(journal);
     let journal = Journal::open(dir.path()).unwrap();
-    assert_eq!(journal.resume(&chat(), second(21)), Resumed::default());
+    assert_eq!(journal.resume(&chat(), second(21)), nothing());
 }
 
 #[test]
@@ -91,12 +101,7 @@ fn s5_a_kill_after_a_flush_loses_nothing() {
     let journal = Journal::open(dir.path()).unwrap();
     remember_an_outage(&journal);
     journal.flush();
-    // What a kill leaves is the files as they are now, with no close and no checkpoint.
-    let left = TempDir::new().unwrap();
-    for file in std::fs::read_dir(dir.path()).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), left.path().join(file.file_name())).unwrap();
-    }
+    let left = left_by_a_kill(&dir);
     let revived = Journal::open(left.path()).unwrap();
     assert_eq!(
         revived.resume(&chat(), second(60)),
@@ -156,7 +161,7 @@ fn a_newer_schema_is_refused_with_both_numbers() {
     file.execute("UPDATE meta SET value = 9 WHERE key = 'schema'", [])
         .unwrap();
     let text = Journal::open(dir.path()).unwrap_err().to_string();
-    assert!(text.contains("schema 9, this version reads 1"), "{text}");
+    assert!(text.contains("schema 9, this version reads 2"), "{text}");
 }
 
 #[test]
@@ -190,4 +195,173 @@ fn without_a_directory_nothing_is_remembered() {
     journal.flush();
     assert_eq!(journal.resume(&chat(), second(60)), Resumed::default());
     assert!(!journal.is_failing());
+}
+
+/// What a kill leaves is the files as they are now, with no close and no checkpoint.
+fn left_by_a_kill(dir: &TempDir) -> TempDir {
+    let left = TempDir::new().unwrap();
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), left.path().join(file.file_name())).unwrap();
+    }
+    left
+}
+
+fn store(journal: &Journal, key: u64, at: u64) {
+    let frame = format!("message {key}").into();
+    let forwarded = false;
+    let record = Record::Store {
+        key,
+        forwarded,
+        frame,
+    };
+    journal.record(&chat(), record, second(at));
+}
+
+fn mark(journal: &Journal, key: u64, mark: Mark) {
+    journal.record(&chat(), Record::Mark { key, mark }, second(9));
+}
+
+fn discard(journal: &Journal, key: u64) {
+    journal.record(&chat(), Record::Discard { key }, second(9));
+}
+
+fn stored(key: u64, age: u64) -> Stored {
+    Stored {
+        key,
+        age: Duration::from_secs(age),
+        forwarded: false,
+        accepted: false,
+        frame: format!("message {key}").into(),
+    }
+}
+
+fn is_told(synced: &watch::Receiver<Synced>) -> (u64, bool) {
+    let Synced { through, failing } = *synced.borrow();
+    (through, failing)
+}
+
+#[test]
+fn g14_what_is_told_to_be_stored_outlives_a_kill_with_its_marks_and_is_handed_over_once() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let synced = journal.synced(&chat());
+    (1..=4).for_each(|key| store(&journal, key, key));
+    mark(&journal, 2, Mark::Forwarded);
+    journal.flush();
+    assert_eq!(is_told(&synced), (4, false));
+    mark(&journal, 3, Mark::Accepted);
+    discard(&journal, 1);
+    store(&journal, 300, 5);
+    journal.flush();
+    store(&journal, 301, 6);
+    discard(&journal, 301);
+    journal.flush();
+    assert_eq!(is_told(&synced), (300, false));
+    let left = left_by_a_kill(&dir);
+    let revived = Journal::open(left.path()).unwrap();
+    let resumed = revived.resume(&chat(), second(60));
+    let forwarded = Stored {
+        forwarded: true,
+        ..stored(2, 58)
+    };
+    let accepted = Stored {
+        accepted: true,
+        ..stored(3, 57)
+    };
+    let wanted = [forwarded, accepted, stored(4, 56), stored(300, 55)];
+    assert_eq!(resumed.kept, wanted);
+    assert!(resumed.durable);
+    assert!(revived.resume(&chat(), second(60)).kept.is_empty());
+}
+
+#[test]
+fn g14_a_forgotten_servers_messages_are_gone_and_nothing_is_told_of_them() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    (1..=3).for_each(|key| store(&journal, key, key));
+    journal.flush();
+    store(&journal, 4, 4);
+    journal.record(&chat(), Record::Forget, second(5));
+    let synced = journal.synced(&chat());
+    store(&journal, 1, 6);
+    journal.flush();
+    assert_eq!(is_told(&synced), (1, false));
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.resume(&chat(), second(7)).kept, [stored(1, 1)]);
+}
+
+#[test]
+fn g14_while_writes_fail_nothing_is_told_to_be_stored_and_all_is_made_good() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let synced = journal.synced(&chat());
+    (1..=3).for_each(|key| store(&journal, key, 1));
+    journal.flush();
+    let rival = Connection::open(dir.path().join(FILE)).unwrap();
+    rival.execute_batch("BEGIN IMMEDIATE").unwrap();
+    (4..=6).for_each(|key| store(&journal, key, 2));
+    mark(&journal, 2, Mark::Forwarded);
+    discard(&journal, 3);
+    journal.flush();
+    assert_eq!(is_told(&synced), (3, true));
+    assert_eq!(is_told(&journal.synced(&chat())), (3, true));
+    mark(&journal, 4, Mark::Accepted);
+    mark(&journal, 2, Mark::Accepted);
+    discard(&journal, 5);
+    discard(&journal, 1);
+    rival.execute_batch("ROLLBACK").unwrap();
+    journal.flush();
+    assert_eq!(is_told(&synced), (6, false));
+    drop(journal);
+    let kept = Journal::open(dir.path())
+        .unwrap()
+        .resume(&chat(), second(3))
+        .kept;
+    let both = Stored {
+        forwarded: true,
+        accepted: true,
+        ..stored(2, 2)
+    };
+    let accepted = Stored {
+        accepted: true,
+        ..stored(4, 1)
+    };
+    assert_eq!(kept, [both, accepted, stored(6, 1)]);
+}
+
+#[test]
+fn s5_g14_a_journal_of_the_first_schema_is_brought_up_and_keeps_what_it_says() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    remember_an_outage(&journal);
+    drop(journal);
+    let file = Connection::open(dir.path().join(FILE)).unwrap();
+    file.execute_batch("DROP TABLE messages; UPDATE meta SET value = 1 WHERE key = 'schema'")
+        .unwrap();
+    drop(file);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(
+        journal.resume(&chat(), second(60)),
+        the_outage_after_a_minute()
+    );
+    store(&journal, 1, 1);
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.resume(&chat(), second(1)).kept, [stored(1, 0)]);
+}
+
+#[test]
+fn g14_a_row_that_no_build_has_written_is_left_out() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    store(&journal, 1, 1);
+    drop(journal);
+    let file = Connection::open(dir.path().join(FILE)).unwrap();
+    file.execute_batch("INSERT INTO messages VALUES ('no such name!', 1, 1, 0, 0, x'00')")
+        .unwrap();
+    drop(file);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.resume(&chat(), second(1)).kept, [stored(1, 0)]);
 }

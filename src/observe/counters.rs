@@ -21,7 +21,7 @@ const LIFE: [f64; 9] = [
     1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0, 604_800.0,
 ];
 /// Of calls, per server: the semantic conventions' range with fewer steps, for the bound of series per server.
-const CALL: [f64; 10] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
+const CALL: [f64; 9] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0];
 /// The codes of our own that exist as labels; any other is `other`.
 const CODES: [(i64, &str); 7] = [
     (-32_000, "-32000"),
@@ -49,6 +49,8 @@ pub(super) struct Counters {
     repeated: Tally<0>,
     refused: Tally<1>,
     flushed: Tally<1>,
+    accepted: Tally<0>,
+    verdicts: Tally<1>,
     episodes: Tally<1>,
     lives: Histogram,
     /// By direction, then class.
@@ -69,6 +71,8 @@ impl Counters {
             repeated: Tally::new([([], true)]),
             refused: refused(),
             flushed: shown(Queue::ALL.map(Queue::label)),
+            accepted: Tally::new([([], false)]),
+            verdicts: Tally::new([true, false].map(|accepted| ([flag(accepted)], false))),
             episodes: shown(["down", "clear"]),
             lives: maker::unlabelled(&LIFE),
             carried: Default::default(),
@@ -134,6 +138,16 @@ impl Counters {
             "Messages admitted after they had waited.",
             |row, samples| row.counters().flushed.show(["queue"], samples),
         );
+        page.counters(
+            "tidegate_server_messages_accepted_total",
+            "World requests that the gateway accepted for the host.",
+            |row, samples| row.counters().accepted.show([], samples),
+        );
+        page.counters(
+            "tidegate_server_verdicts_total",
+            "Answers of hosts to what the gateway had accepted for them.",
+            |row, samples| row.counters().verdicts.show(["accepted"], samples),
+        );
         page.histograms(
             "mcp_client_operation_duration_seconds",
             "Time from a host's request to this server's answer.",
@@ -185,6 +199,8 @@ impl Counters {
             Decision::Flushed { queue, messages } => {
                 self.flushed.add([queue.label()], *messages);
             }
+            Decision::Accepted { .. } => self.accepted.add([], 1),
+            Decision::Verdict { agrees, .. } => self.verdicts.add([flag(*agrees)], 1),
             Decision::HoldLifted { held_for, .. } => self.gateway.hold(*held_for),
             // These are gauges, or the text of the decisions above.
             Decision::State(_)

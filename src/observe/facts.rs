@@ -131,6 +131,11 @@ pub(super) fn facts(decision: &Decision) -> Facts {
             loud(Level::WARN, json!({ "code": code, "method": method }))
         }
         Decision::Kept { messages } => plain(json!({ "messages": messages })),
+        Decision::Accepted { method } => quiet(json!({ "method": method })),
+        Decision::Verdict { method, agrees } => {
+            let level = if *agrees { Level::DEBUG } else { Level::WARN };
+            loud(level, json!({ "method": method, "agrees": agrees }))
+        }
         Decision::Flushed { queue, messages } => {
             plain(json!({ "queue": queue.label(), "messages": messages }))
         }

@@ -227,6 +227,13 @@ impl Gateway {
             .unwrap()
     }
 
+    /// As [`Gateway::replace`], but it is killed and has no time for anything.
+    pub(crate) async fn replace_killed(&mut self, servers: &Value) {
+        self.child.kill().await.unwrap();
+        self.child = self.place.launch(servers);
+        self.ready().await;
+    }
+
     /// Ends it, and runs another one in the same place, with the same state.
     pub(crate) async fn replace(&mut self, servers: &Value) {
         let status = self.terminate().await;

@@ -27,6 +27,7 @@ pub(crate) struct Host {
 pub(crate) struct Received {
     pub(crate) id: Option<Box<RawValue>>,
     pub(crate) method: Option<String>,
+    pub(crate) params: Option<Box<RawValue>>,
     pub(crate) result: Option<Box<RawValue>>,
     pub(crate) error: Option<Box<RawValue>>,
 }
@@ -157,6 +158,12 @@ impl Host {
         self.inbox
             .iter()
             .any(|received| received.method.as_deref() == Some(method))
+    }
+
+    /// Answers a request.
+    pub(crate) async fn reply(&mut self, request: &Received, result: Value) {
+        let answer = json!({"jsonrpc": "2.0", "id": request.id, "result": result});
+        self.send(answer.to_string()).await;
     }
 
     /// Sends a request and returns its id.

@@ -15,6 +15,7 @@ mod processes;
 
 mod away;
 mod crash_loop;
+mod kept;
 mod messages;
 mod real_servers;
 mod refused;

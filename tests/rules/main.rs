@@ -56,7 +56,7 @@ const RULES: &[(&str, &str, bool)] = &[
     ("G11", "At admission", true),
     ("G12", "No double admission", true),
     ("G13", "The host side has boundaries too", true),
-    ("G14", "Nothing kept is lost with the gateway", false),
+    ("G14", "Nothing kept is lost with the gateway", true),
     ("G15", "What a host set up is set up again", true),
     ("G16", "Bounds of what a peer can make us hold", true),
     ("P1", "The gateway is the host's delegate", true),

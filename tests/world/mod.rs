@@ -172,6 +172,7 @@ impl World {
                 }),
             paused: self.disk.paused,
             narrowing: self.disk.narrowing.clone(),
+            ..Resumed::default()
         }
     }
 
@@ -435,6 +436,9 @@ impl World {
             Record::Clear => self.disk.episode = None,
             Record::Paused(paused) => self.disk.paused = *paused,
             Record::Narrowing(params) => self.disk.narrowing = Some(params.clone()),
+            Record::Store { .. } | Record::Mark { .. } | Record::Discard { .. } => {
+                panic!("there is no room for messages here: {record:?}")
+            }
             Record::Forget => {
                 self.disk = Disk {
                     epoch: self.disk.epoch,

@@ -160,7 +160,11 @@ impl Model {
             }
             Input::Stop(stop) => self.stop(*stop, at.now),
             Input::Link { event, .. } => self.link(event, at),
-            Input::Resume(_) | Input::Operator(_) | Input::Refuse { .. } | Input::Host { .. } => {}
+            Input::Resume(_)
+            | Input::Operator(_)
+            | Input::Refuse { .. }
+            | Input::Host { .. }
+            | Input::Stored(_) => {}
         }
     }
 

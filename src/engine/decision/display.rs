@@ -123,6 +123,11 @@ impl fmt::Display for Decision {
                 let s = plural(*messages);
                 write!(f, "{messages} message{s} kept for the next connection")
             }
+            Self::Accepted { method } => write!(f, "accepted {method} for the host"),
+            Self::Verdict { method, agrees } => {
+                let how = if *agrees { "accepts" } else { "refuses" };
+                write!(f, "the host {how} {method}, accepted for it before")
+            }
             Self::Flushed { queue, messages } => {
                 let s = plural(*messages);
                 write!(f, "{messages} {} message{s} admitted", queue.label())

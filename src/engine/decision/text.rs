@@ -34,7 +34,9 @@ impl Decision {
             | Self::RefusedMessage { method, .. }
             | Self::Called { method, .. }
             | Self::Orphaned { method }
-            | Self::AnsweredLate { method } => Some(method),
+            | Self::AnsweredLate { method }
+            | Self::Accepted { method }
+            | Self::Verdict { method, .. } => Some(method),
             Self::Noise { sample, .. } => Some(sample),
             Self::Stderr(text) | Self::Reported(text) => Some(text),
             Self::State(_)

@@ -112,7 +112,7 @@ impl Traffic {
                 reason,
             });
         }
-        self.check();
+        self.finish(out);
     }
 }
 

@@ -232,12 +232,14 @@ impl Traffic {
             return self.say_dropped(DropReason::Unmatched, "", 1, out);
         };
         if let Some(seq) = ask.waiting {
-            self.delivered(seq, message.result());
+            self.delivered(seq, message.result(), out);
         }
         match (&ask.want, &ask.id) {
             (Want::Answer | Want::Listing, Some(id)) if self.serving == Some(ask.epoch) => {
                 self.answer_server(ask.epoch, message.with_id(id.as_str()), out);
             }
+            // The gateway accepted it, and has told of the host's verdict (A3).
+            (Want::Answer, None) => {}
             (Want::Answer | Want::Listing, _) => {
                 let method = ask.method.into();
                 out.decide(self.serving, Decision::AnsweredLate { method });

@@ -236,10 +236,11 @@ const INVALID_UPDATE: (i64, &str) = (
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::super::rig::{CHAT, Rig, field};
     use super::*;
+    use crate::engine::input::Resumed;
     use crate::engine::settings::{Mask, Settings};
 
     const MCPL: &str = r#"{"experimental":{"mcpl":{}}}"#;
@@ -463,7 +464,12 @@ mod tests {
             serde_json::json!(["tools"])
         );
         let mut traffic = Traffic::default();
-        traffic.resume(true, Some(r#"{"effectiveCapabilities":["tools"]}"#.into()));
+        let resumed = Resumed {
+            paused: true,
+            narrowing: Some(r#"{"effectiveCapabilities":["tools"]}"#.into()),
+            ..Resumed::default()
+        };
+        traffic.resume(resumed, Instant::now(), &mut Outbox::default());
         assert!(traffic.narrowing.is_some() && traffic.gate.is_held(Hold::Pause));
     }
 

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::{Away, Traffic};
 use crate::engine::decision::Decision;
-use crate::engine::input::{HostEvent, Moment};
+use crate::engine::input::{HostEvent, Moment, Resumed, Stored, Synced};
 use crate::engine::outbox::Outbox;
-use crate::engine::output::Output;
+use crate::engine::output::{Output, Record};
 use crate::engine::peer::Peer;
 use crate::engine::settings::Settings;
 use crate::ids::{Epoch, SessionId};
@@ -37,6 +37,7 @@ pub(super) struct Rig {
     /// What told hosts of another manifest: few tests are about that.
     announced: Vec<(u64, String)>,
     dismissed: Vec<(u64, u16)>,
+    records: Vec<Record>,
 }
 
 impl Rig {
@@ -55,6 +56,7 @@ impl Rig {
             answers: Vec::new(),
             announced: Vec::new(),
             dismissed: Vec::new(),
+            records: Vec::new(),
         }
     }
 
@@ -76,7 +78,7 @@ impl Rig {
                 Output::Answer { session, frame } => self.answered(session.0, text(&frame)),
                 Output::Dismiss { session, code, .. } => self.dismissed.push((session.0, code)),
                 Output::Decided { decision, .. } => self.decisions.push(decision),
-                Output::Record(_) => {}
+                Output::Record(record) => self.records.push(record),
                 Output::Dial { .. } | Output::Close { .. } => panic!("not traffic's: {output:?}"),
             }
         }
@@ -88,6 +90,27 @@ impl Rig {
         } else {
             self.answers.push((session, line));
         }
+    }
+
+    /// A state directory is there, with these messages in it.
+    pub(super) fn resume(&mut self, kept: Vec<Stored>) {
+        let resumed = Resumed {
+            durable: true,
+            kept,
+            ..Resumed::default()
+        };
+        self.run(|traffic, at, out| traffic.resume(resumed, at.now, out));
+    }
+
+    /// The state directory is so far.
+    pub(super) fn stored(&mut self, through: u64, failing: bool) {
+        let synced = Synced { through, failing };
+        self.run(|traffic, _, out| traffic.stored(synced, out));
+    }
+
+    /// What the state directory was told since the last look.
+    pub(super) fn take_records(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.records)
     }
 
     /// The next epoch is adopted.

@@ -176,9 +176,12 @@ impl Traffic {
     }
 
     /// A host answered a world message: it is delivered, and what repeats it gets the same receipt (G12).
-    pub(super) fn delivered(&mut self, seq: Seq, result: Option<&str>) {
+    pub(super) fn delivered(&mut self, seq: Seq, result: Option<&str>, out: &mut Outbox) {
         if let Some(item) = self.waiting.take(seq) {
             self.tally.delivered += 1;
+            if item.accepted {
+                self.tell_verdict(&item, result, out);
+            }
             self.admitted.remember(&item.message, result);
             self.waiting.unpark(|what| what == RECEIPT);
         }
