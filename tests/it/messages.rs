@@ -115,7 +115,7 @@ async fn g16_nesting_passes_to_128_levels_and_is_refused_beyond() {
     host.send(nested("1", 128)).await;
     assert!(host.answer("1").await.result().contains("slept"));
     host.send(nested("2", 129)).await;
-    assert_refused(&mut host, "null", -32600).await;
+    assert_refused(&mut host, "2", -32600).await;
 }
 
 #[tokio::test]
