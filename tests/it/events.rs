@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::gateway::{Gateway, PATIENCE};
 
@@ -71,23 +72,27 @@ impl Events {
 
     /// The boot id, which the ids of all events of a gateway's life begin with.
     async fn boot(&mut self) -> String {
+        // Comments keep the stream alive, so it is not each line that is waited for.
+        let end = Instant::now() + PATIENCE;
         loop {
-            let line = self.line().await;
+            let line = self.line(end).await;
             if let Some(id) = line.strip_prefix("id:") {
                 return id.trim().split_once('-').unwrap().0.to_owned();
             }
         }
     }
 
-    async fn line(&mut self) -> String {
-        let next = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
+    async fn line(&mut self, end: Instant) -> String {
+        let next = tokio::time::timeout_at(end, self.lines.next_line()).await;
         let next = next.unwrap_or_else(|_| panic!("nothing more than {:#?}", self.seen));
         next.unwrap().expect("the event stream ended")
     }
 
     async fn next(&mut self) -> Event {
+        // Comments keep the stream alive, so it is not each line that is waited for.
+        let end = Instant::now() + PATIENCE;
         loop {
-            let line = self.line().await;
+            let line = self.line(end).await;
             let data = line
                 .strip_prefix("data:")
                 .and_then(|data| serde_json::from_str(data).ok());

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
@@ -114,8 +115,10 @@ impl Host {
     }
 
     async fn next(&mut self) -> Received {
+        // Pings come all the while, so it is not each frame that is waited for.
+        let end = Instant::now() + PATIENCE;
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.socket.next()).await;
+            let next = tokio::time::timeout_at(end, self.socket.next()).await;
             let next = next.unwrap_or_else(|_| panic!("no answer; read: {:#?}", self.inbox));
             let next = next.expect("the connection ended").unwrap();
             assert!(!next.is_close(), "{next:?}");
