@@ -63,23 +63,36 @@ pub async fn reap_orphans() {
         return;
     };
     while child_ended.recv().await.is_some() {
-        tokio::time::sleep(REAP_EVERY).await;
-        let _ = tokio::task::spawn_blocking(reap_dead_orphans).await;
+        // No further signal need come: what a launch put off is done after it.
+        let mut put_off = true;
+        while put_off {
+            tokio::time::sleep(REAP_EVERY).await;
+            let reaped = tokio::task::spawn_blocking(reap_dead_orphans).await;
+            put_off = reaped.is_ok_and(|reaped| reaped == Reaped::PutOff);
+        }
     }
 }
 
+#[derive(PartialEq, Eq)]
+enum Reaped {
+    All,
+    /// A launch was under way, and its child might have been taken for an orphan.
+    PutOff,
+}
+
 /// Orphans lead sessions that servers made or are in them; whatever else this process started is in its own.
-fn reap_dead_orphans() {
+fn reap_dead_orphans() -> Reaped {
     let us = std::process::id();
     let ours = process::getsid(None).map(pid_number).unwrap_or(0);
     let Ok(_no_launch_is_under_way) = LAUNCHING.try_write() else {
-        return;
+        return Reaped::PutOff;
     };
     let (table, owned) = (procfs::table(), owned());
     let orphan = |row: &&Row| row.parent == us && row.session != ours && !owned.contains(&row.pid);
     for row in table.iter().filter(|row| row.dead).filter(orphan) {
         wait_for(row.pid);
     }
+    Reaped::All
 }
 
 /// Takes the status of one dead child of ours; anything else is left alone.
@@ -321,4 +334,15 @@ fn start(mut command: Command) -> io::Result<Family> {
 fn boot() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| format!("{:016x}", fastrand::u64(..)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_puts_the_reaping_of_orphans_off() {
+        let _launching = LAUNCHING.read().unwrap();
+        assert!(reap_dead_orphans() == Reaped::PutOff);
+    }
 }
