@@ -32,9 +32,12 @@
 //! - `--publish-every-ms N`: numbered `channels/incoming` requests, id `"in-N"`, messageId `m-N`, text `message N`;
 //!   `--counter FILE` continues the number across launches; `--acks FILE` appends `<id> <result or error>` for each
 //!   answer to a request of its own
+//! - `--manifest FILE`: what it advertises with `--mcpl`, and answers to `mcpl/manifest`
+//! - `--answers FILE`: an object of results by method, for requests that it would not know
+//! - `--heard FILE`: appends each message that it reads, as it was written
 //!
 //! Tools: `echo` (its params and arguments, verbatim), `sleep{ms}`, `exit{code}`, `big{bytes}`, `env{name}`, `pid`,
-//! `crash` (SIGKILL), `notify` (`notifications/tools/list_changed`).
+//! `crash` (SIGKILL), `notify` (`notifications/tools/list_changed`), `say{messages}` (sends each, verbatim).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -235,6 +238,12 @@ struct Session {
 
 type Members = BTreeMap<String, Box<RawValue>>;
 
+/// The arguments of the tool `say`.
+#[derive(serde::Deserialize)]
+struct Said {
+    messages: Vec<Box<RawValue>>,
+}
+
 impl Session {
     fn new(flags: &Arc<Flags>, out: Out, die: Die, grandchild: Option<u32>) -> Arc<Self> {
         Arc::new(Self {
@@ -259,6 +268,9 @@ impl Session {
         let Ok(message) = serde_json::from_slice::<Members>(line) else {
             return;
         };
+        if let Some(file) = self.flags.text("heard") {
+            append(file, std::str::from_utf8(line).unwrap());
+        }
         let method: Option<String> = message
             .get("method")
             .and_then(|raw| serde_json::from_str(raw.get()).ok());
@@ -291,7 +303,7 @@ impl Session {
             "featureSets/update" => self.policy(id, message),
             "tools/call" => self.call(id, params, message),
             "tools/list" => self.answer(id, "result", &self.tools().to_string(), message),
-            "mcpl/manifest" => self.answer(id, "result", &manifest().to_string(), message),
+            "mcpl/manifest" => self.answer(id, "result", &self.manifest().to_string(), message),
             "channels/publish" => {
                 self.answer(
                     id,
@@ -306,10 +318,28 @@ impl Session {
             | "channels/typing"
             | "channels/acknowledge"
             | "logging/setLevel" => self.answer(id, "result", "{}", message),
-            _ => {
-                let error = json!({"code": -32601, "message": format!("no method {method}")});
-                self.answer(id, "error", &error.to_string(), message);
-            }
+            _ => match self.written("answers").get(method) {
+                Some(result) => self.answer(id, "result", &result.to_string(), message),
+                None => {
+                    let error = json!({"code": -32601, "message": format!("no method {method}")});
+                    self.answer(id, "error", &error.to_string(), message);
+                }
+            },
+        }
+    }
+
+    /// The JSON of the file that a flag names; `null` without one.
+    fn written(&self, flag: &str) -> Value {
+        let file = self.flags.text(flag);
+        file.map_or(Value::Null, |file| {
+            serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+        })
+    }
+
+    fn manifest(&self) -> Value {
+        match self.written("manifest") {
+            Value::Null => manifest(),
+            written => written,
         }
     }
 
@@ -340,7 +370,7 @@ impl Session {
         let asked = params["protocolVersion"].as_str().unwrap_or("2024-11-05");
         let mut capabilities = json!({"tools": {"listChanged": true}});
         if self.flags.has("mcpl") {
-            capabilities["experimental"] = json!({"mcpl": manifest()});
+            capabilities["experimental"] = json!({"mcpl": self.manifest()});
         }
         let result = json!({
             "protocolVersion": self.flags.text("revision").unwrap_or(asked),
@@ -443,6 +473,13 @@ impl Session {
                 self.send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
                 says("notified")
             }
+            "say" => {
+                let said: Said = serde_json::from_str(raw).unwrap();
+                for message in said.messages {
+                    (self.out)(&[message.get().as_bytes()]);
+                }
+                says("said")
+            }
             _ => {
                 let error = json!({"code": -32602, "message": format!("no tool {name}")});
                 return self.answer(id, "error", &error.to_string(), message);
@@ -487,7 +524,7 @@ fn says(text: &str) -> String {
 
 fn tools<'a>(more: impl Iterator<Item = &'a str>) -> Value {
     let names = [
-        "echo", "sleep", "exit", "big", "env", "pid", "crash", "notify",
+        "echo", "sleep", "exit", "big", "env", "pid", "crash", "notify", "say",
     ];
     let tool =
         |name: &str| json!({"name": name, "description": name, "inputSchema": {"type": "object"}});
