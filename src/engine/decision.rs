@@ -350,6 +350,8 @@ pub enum ClearCause {
     Removed,
     /// The server was disabled.
     Disabled,
+    /// It ended as asked, with reconnect off (R20): nobody wants it back.
+    Ended,
 }
 
 /// Which way a message goes.

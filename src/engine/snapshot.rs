@@ -21,6 +21,10 @@ pub struct Snapshot {
     pub failed_attempts: u64,
     /// S3's threshold.
     pub down_after_attempts: u64,
+    /// For how long it has been wanted and not connected; zero while it serves, and while nobody wants it.
+    pub away_for: Duration,
+    /// S3's other threshold: down when away for this long.
+    pub down_after: Duration,
     /// Of the open connection; zero when none.
     pub connection_age: Duration,
     /// R3.
@@ -45,6 +49,8 @@ pub struct Snapshot {
     pub held: QueueView,
     /// Kept across a boundary.
     pub kept: QueueView,
+    /// What is kept for longer is dropped (G6).
+    pub kept_max_age: Duration,
     /// The holds that are on.
     pub holds: Vec<Hold>,
     /// Channels registered in this epoch or replayed from an earlier one.

@@ -358,6 +358,7 @@ impl Traffic {
         snapshot.granted = self.policy.granted().paths().collect();
         snapshot.held = held;
         snapshot.kept = kept;
+        snapshot.kept_max_age = self.settings.kept_max_age;
         snapshot.holds = self.gate.holds();
         snapshot.channels = self.channels.len();
         snapshot.in_flight = self.calls.len() + self.asks.len();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use prometheus::Histogram;
 
 use super::gateway::GatewayMetrics;
+use super::gauges::STDIO;
 use super::maker;
 use super::page::{Page, Samples};
 use super::tally::Tally;
@@ -14,8 +15,6 @@ use crate::engine::decision::{Class, Decision, Direction, DropReason, Exchange, 
 use crate::engine::input::{End, Outcome};
 use crate::wire::mcp::method;
 
-/// The transport of a launched server.
-const STDIO: &str = "stdio";
 /// Of connections' lives: a second to a week.
 const LIFE: [f64; 9] = [
     1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0, 604_800.0,
@@ -287,6 +286,8 @@ fn ended(transport: &str) -> Tally<2> {
     Tally::new(End::LABELS.into_iter().flat_map(|reason| {
         let legal = match reason {
             "exit" | "signal" => transport == STDIO,
+            // A launched server is probed only where that is configured (R12).
+            "liveness" => transport != STDIO,
             "ws_close" => transport == "websocket",
             "http" => transport == "http",
             _ => true,

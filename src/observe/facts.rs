@@ -193,6 +193,7 @@ fn cause_label(cause: ClearCause) -> &'static str {
         ClearCause::Lasted(_) => "lasted",
         ClearCause::Removed => "removed",
         ClearCause::Disabled => "disabled",
+        ClearCause::Ended => "ended",
     }
 }
 

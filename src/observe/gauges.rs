@@ -7,13 +7,16 @@ use super::page::Page;
 use crate::engine::decision::{Decision, Hold, State};
 use crate::engine::snapshot::{QueueView, Snapshot};
 
+/// The transport of a launched server.
+pub(super) const STDIO: &str = "stdio";
+
 type Read = fn(&Snapshot) -> f64;
 type ReadTime = fn(&Snapshot, f64) -> f64;
 type ReadQueue = fn(&QueueView) -> f64;
 type Which = fn(&Snapshot) -> QueueView;
 
 /// Read as they are.
-const PLAIN: [(&str, &str, Read); 12] = [
+const PLAIN: [(&str, &str, Read); 15] = [
     (
         "tidegate_server_connected",
         "1 while the handshake is done and the transport serves; not \"recovered\".",
@@ -28,6 +31,16 @@ const PLAIN: [(&str, &str, Read); 12] = [
         "tidegate_server_down_after_attempts",
         "The server is down when more attempts than this have failed.",
         |s| count(s.down_after_attempts),
+    ),
+    (
+        "tidegate_server_away_seconds",
+        "How long the server has been wanted and not connected; 0 while it is, and while nobody wants it.",
+        |s| s.away_for.as_secs_f64(),
+    ),
+    (
+        "tidegate_server_down_after_seconds",
+        "The server is down when it has been away for this long.",
+        |s| s.down_after.as_secs_f64(),
     ),
     (
         "tidegate_server_connection_age_seconds",
@@ -68,6 +81,11 @@ const PLAIN: [(&str, &str, Read); 12] = [
         "tidegate_server_kept_oldest_age_seconds",
         "How long the oldest kept message has waited.",
         |s| s.kept.oldest.as_secs_f64(),
+    ),
+    (
+        "tidegate_server_kept_max_age_seconds",
+        "What is kept for longer is dropped.",
+        |s| s.kept_max_age.as_secs_f64(),
     ),
     (
         "tidegate_requests_in_flight",
@@ -195,9 +213,10 @@ fn write_labelled(page: &mut Page<'_>) {
     let name = "tidegate_server_state";
     let help = "1 for the state that the server is in.";
     page.gauges(name, help, |row, samples| {
-        for state in State::ALL {
-            let on = flag(state == row.snapshot.state);
-            samples.gauge([("state", state.label())], on);
+        let now = row.snapshot.state;
+        let shown = |state: &State| *state == now || is_legal(*state, row.entry.transport);
+        for state in State::ALL.into_iter().filter(shown) {
+            samples.gauge([("state", state.label())], flag(state == now));
         }
     });
     let name = "tidegate_server_holds";
@@ -217,6 +236,21 @@ fn write_labelled(page: &mut Page<'_>) {
         ];
         samples.gauge(facts, 1.0);
     });
+}
+
+/// Nobody refuses the credential of a launched server (R18), and only a process can end as asked (R20).
+fn is_legal(state: State, transport: &str) -> bool {
+    match state {
+        State::Auth => transport != STDIO,
+        State::Ended => transport == STDIO,
+        State::Connecting
+        | State::Negotiating
+        | State::Open
+        | State::Waiting
+        | State::Halted
+        | State::Refused
+        | State::Disabled => true,
+    }
 }
 
 fn write_instants(page: &mut Page<'_>) {

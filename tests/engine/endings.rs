@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::engine::decision::State;
-use tidegate::engine::input::{End, LinkEvent, Reap};
+use tidegate::engine::input::{End, LinkEvent, Operator, Reap};
 use tidegate::engine::settings::Settings;
 
 use crate::world::peer::{Fate, Peer, REFUSED};
@@ -183,6 +183,25 @@ fn r20_with_reconnect_off_an_end_as_asked_is_no_episode() {
         assert_eq!(world.count_of("down"), 0, "{end}");
         assert_eq!(world.dials().len(), 1);
     }
+}
+
+#[test]
+fn s4_r20_an_open_episode_ends_when_the_server_ends_as_asked() {
+    let settings = Settings {
+        reconnect: false,
+        ..Settings::default()
+    };
+    let mut peer = Peer::living(secs(10));
+    peer.fates.push_back(REFUSED);
+    peer.end = End::Exit(0);
+    let mut world = World::started(settings, peer);
+    world.run_for(secs(60));
+    assert_eq!(world.snapshot().state, State::Halted);
+    world.operator(Operator::Restart);
+    world.run_for(secs(60));
+    assert_eq!(world.snapshot().state, State::Ended);
+    assert_eq!((world.count_of("down"), world.count_of("clear")), (1, 1));
+    assert!(world.snapshot().episode.is_none());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -293,6 +294,23 @@ fn the_gateway_counts_its_own_affairs() {
     );
     assert_eq!(all["tidegate_loop_lag_seconds_count"], 1.0);
     assert_eq!(all["tidegate_journal_failing"], 1.0);
+}
+
+#[test]
+fn what_runs_is_told_with_its_commit_and_its_compiler() {
+    let all = scrape(&Observer::new("gw-1"));
+    let mut infos = all.keys().filter(|key| key.contains("build_info"));
+    let info = infos.next().unwrap();
+    let label = |name: &str| {
+        let (_, rest) = info.split_once(&format!("{name}=\"")).unwrap();
+        rest.split_once('"').unwrap().0
+    };
+    assert!(label("rustc").starts_with("1."), "{info}");
+    // A source archive has no commit to tell.
+    let revision = label("revision");
+    let is_commit = revision.len() >= 12 && revision.chars().all(|c| c.is_ascii_hexdigit());
+    let is_checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join(".git").exists();
+    assert!(is_commit || !is_checkout, "{info}");
 }
 
 #[test]

@@ -295,6 +295,8 @@ impl Model {
                 self.halt(over);
                 if over == Over::Halted {
                     self.open(None, now);
+                } else if self.down {
+                    self.clear(now);
                 }
             }
             Some(AfterGone::Dial { .. }) | None => {}

@@ -94,6 +94,12 @@ impl fmt::Display for Decision {
                     ClearCause::Disabled => {
                         write!(f, "{family} server clear: disabled (down for {down} s)")
                     }
+                    ClearCause::Ended => {
+                        write!(
+                            f,
+                            "{family} server clear: ended as asked (down for {down} s)"
+                        )
+                    }
                 }
             }
             Self::Halted { attempt, why } => write!(f, "halted (attempt {attempt}): {why}"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Server;
 use super::phase::{Closing, Next, Phase, Report};
 use super::report::dropped;
-use crate::engine::decision::{Class, Decision, Direction, DropReason, State};
+use crate::engine::decision::{Class, ClearCause, Decision, Direction, DropReason, State};
 use crate::engine::input::{End, Failure, LinkEvent, Loss, Moment, Outcome, Reap};
 use crate::engine::output::{Output, Record};
 use crate::engine::reconnect;
@@ -214,7 +214,12 @@ impl Server {
                 let why = format!("{}; reconnect is off", closing.why);
                 self.halt(closing.attempt, why, at);
             }
-            (Next::Rest(state), Reap::Clean) => self.turn(Phase::Rest(state)),
+            (Next::Rest(state), Reap::Clean) => {
+                self.turn(Phase::Rest(state));
+                if state == State::Ended {
+                    self.close_episode(ClearCause::Ended, at.now);
+                }
+            }
             (Next::Retry(wait), Reap::Clean) => {
                 self.report_end(&closing, at);
                 if closing.report != Report::Told {

@@ -178,6 +178,7 @@ impl Server {
         snapshot.attempt = self.attempt().0;
         snapshot.failed_attempts = self.reconnect.failed();
         snapshot.down_after_attempts = self.settings.down_after_attempts;
+        snapshot.down_after = self.settings.down_after;
         snapshot.lasting_threshold = self.settings.lasting_threshold();
         snapshot.since_lasted = self.lasted.map(|lasted| lasted.age(now));
         let ago = |then| now.saturating_duration_since(then);
@@ -188,6 +189,9 @@ impl Server {
             left: wait.until.saturating_duration_since(now),
         });
         snapshot.reason.clone_from(&self.reason);
+        if self.is_trying() && self.enabled {
+            snapshot.away_for = ago(self.away);
+        }
         if let Phase::Serving(serving) = &self.phase {
             snapshot.connected = true;
             snapshot.connection_age = ago(serving.adopted);
