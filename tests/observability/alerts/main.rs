@@ -1,4 +1,4 @@
-//! What is shipped in `alerts/` and `docs/runbooks/`, held by Prometheus's and Alertmanager's own checkers.
+//! What is shipped in `alerts/`, `dashboards/` and `docs/runbooks/`, by the checkers of Prometheus and Alertmanager.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,6 +8,7 @@
     reason = "a test that finds something else than it asks for fails loudly"
 )]
 
+mod dashboards;
 mod metrics;
 mod mutants;
 mod rules;

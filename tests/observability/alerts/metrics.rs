@@ -10,7 +10,7 @@ use crate::rules;
 use crate::tools::read;
 
 /// `/metrics` of a gateway with a launched and a dialed server, once calls have failed in every way of its own.
-fn exported() -> String {
+pub fn exported() -> String {
     let observer = Observer::new("gw-1");
     let id = |name| ServerId::new(name).unwrap();
     let chat = observer.server(&id("chat"), "stdio", "auto");
@@ -27,12 +27,12 @@ fn exported() -> String {
 }
 
 /// The selectors of the rules: a metric's name and the text between its braces.
-fn selectors(text: &str) -> Vec<(String, String)> {
+pub fn selectors(text: &str) -> Vec<(String, String)> {
     let code = text
         .lines()
         .filter(|line| !line.trim_start().starts_with('#'));
     let code = code.collect::<Vec<_>>().join("\n");
-    let starts = ["tidegate_", "mcp_", "process_"];
+    let starts = ["tidegate_", "mcp_client_", "mcp_server_", "process_"];
     let found = starts.iter().flat_map(|start| code.match_indices(start));
     found.map(|(at, _)| selector(&code[at..])).collect()
 }
@@ -48,14 +48,14 @@ fn selector(text: &str) -> (String, String) {
 }
 
 /// The name that a histogram's series belong to.
-fn family(name: &str) -> &str {
+pub fn family(name: &str) -> &str {
     let ends = ["_bucket", "_count"];
     let cut = ends.iter().find_map(|end| name.strip_suffix(end));
     cut.unwrap_or(name)
 }
 
 /// `label="value"` for every value that a selector's matchers can take.
-fn pairs(inside: &str) -> Vec<String> {
+pub fn pairs(inside: &str) -> Vec<String> {
     let matchers = inside
         .split(',')
         .filter_map(|matcher| matcher.split_once('='));
