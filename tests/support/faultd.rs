@@ -337,9 +337,11 @@ impl Session {
     }
 
     fn manifest(&self) -> Value {
-        match self.written("manifest") {
-            Value::Null => manifest(),
-            written => written,
+        let written = self.written("manifest");
+        if written.is_null() {
+            manifest()
+        } else {
+            written
         }
     }
 
