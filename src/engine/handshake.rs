@@ -239,6 +239,14 @@ mod tests {
     }
 
     #[test]
+    fn r10_a_version_refusal_without_a_list_is_told_in_the_servers_own_words() {
+        let refused = error(r#"{"code":-32022,"message":"too old for me"}"#);
+        let verdict = read(&refused, None, &Secrets::default()).unwrap_err();
+        assert_eq!(verdict.outcome, Outcome::Version);
+        assert!(verdict.why.ends_with("(-32022): too old for me"));
+    }
+
+    #[test]
     fn other_errors_and_odd_results_are_handshake_failures() {
         let long = format!(
             r#"{{"protocolVersion":7,"x":"{}\u0007"}}"#,

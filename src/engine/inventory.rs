@@ -320,6 +320,19 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_cursor_asks_for_another_page() {
+        let mut inventory = Inventory::default();
+        inventory.want(List::Tools, true);
+        inventory.start();
+        let (more, cursor) = inventory.read(r#"{"tools":[1],"nextCursor":""}"#);
+        assert_eq!((more, &*cursor), (Read::More, ""));
+        let next = inventory.next_page(&cursor);
+        assert_eq!(next, Some(("tools/list", r#"{"cursor":""}"#.into())));
+        read(&mut inventory, r#"{"tools":[2]}"#);
+        assert_eq!(inventory.page(List::Tools, |_| true), r#"{"tools":[1,2]}"#);
+    }
+
+    #[test]
     fn a_server_that_pages_for_ever_is_given_up() {
         let mut inventory = Inventory::default();
         inventory.want(List::Resources, true);

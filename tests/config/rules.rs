@@ -30,6 +30,14 @@ fn r9_a_server_that_cannot_be_used_leaves_the_others_alone() {
 }
 
 #[test]
+fn r9_an_interval_is_checked_also_where_reconnect_is_off() {
+    let config =
+        load("mcpServers: { a: { command: x, reconnect: false, reconnectIntervalMs: 0 } }");
+    let problems = config.servers[0].entry.as_ref().unwrap_err();
+    assert_eq!(problems[0].path, "mcpServers.a.reconnectIntervalMs");
+}
+
+#[test]
 fn r9_null_is_the_default_also_where_defaults_say_otherwise() {
     let config = load(
         "defaults: { reconnectIntervalMs: 1 }\n\

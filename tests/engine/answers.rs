@@ -134,6 +134,21 @@ fn a2_what_is_forwarded_is_what_was_received_but_for_the_id() {
 }
 
 #[test]
+fn a2_an_error_of_the_server_reaches_the_host_with_its_code_and_data() {
+    let mut world = plain();
+    let client = world.attach(1, json!({}));
+    world.peer.answers_calls = false;
+    world.host_says(client, &request("c", "tools/call", json!({"name": "echo"})));
+    let id = world.last_asked("tools/call");
+    let answer = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32603,"message":"é","data":{{"a":[1.0]}}}}}}"#
+    );
+    world.link(LinkEvent::Received(raw(&answer)));
+    let wanted = answer.replace(&format!("\"id\":{id}"), "\"id\":\"c\"");
+    assert_eq!(last_to_host(&world), wanted);
+}
+
+#[test]
 fn a2_a_reused_id_in_flight_is_served_on_its_own() {
     let mut world = plain();
     let client = world.attach(1, json!({}));

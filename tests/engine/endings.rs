@@ -75,6 +75,25 @@ fn r10_a_version_verdict_of_a_launched_server_halts_with_one_report() {
 }
 
 #[test]
+fn r10_a_server_that_served_and_whose_relaunch_rejects_the_revision_halts_after_its_short_end() {
+    let peer = Peer::living(secs(2));
+    let mut world = World::started(Settings::default(), peer);
+    world.peer.fate = Fate::Version;
+    world.run_for(secs(86_400));
+    assert_eq!(world.dials(), [(0, 0), (7_000, 1)]);
+    let told = world.told(&["short-end", "halted", "down"]);
+    let starts = [
+        "attempt 0 failed: connected, then",
+        "halted (attempt 1): ",
+        "MCP server down (attempt 1): ",
+    ];
+    assert_eq!(told.len(), starts.len(), "{told:?}");
+    for (text, start) in told.iter().zip(starts) {
+        assert!(text.starts_with(start), "{told:?}");
+    }
+}
+
+#[test]
 fn r10_a_version_verdict_of_a_remote_server_is_retried_slowly() {
     for (cap, least) in [(300, 900), (7_200, 7_200)] {
         let settings = Settings {

@@ -17,6 +17,7 @@ mod world;
 
 mod admission;
 mod answers;
+mod boundaries;
 mod bounds;
 mod calls;
 mod determinism;
@@ -28,4 +29,5 @@ mod grants;
 mod history;
 mod operators;
 mod reconnect;
+mod reports;
 mod signals;

@@ -9,7 +9,8 @@ use tidegate::engine::settings::{Settings, WAIT_MAX};
 use tidegate::engine::timers::Timer;
 use tidegate::ids::Epoch;
 
-use crate::world::peer::{Fate, Peer, REFUSED};
+use crate::world::message::is_response;
+use crate::world::peer::{Fate, Peer, REFUSED, Receipt};
 use crate::world::{Jitter, World, in_seconds, secs};
 
 #[test]
@@ -147,6 +148,39 @@ fn r3_the_threshold_is_shown_and_is_what_the_connection_is_measured_by() {
     assert_eq!(world.count_of("lasted"), 0);
     world.run_for(secs(1));
     assert_eq!(world.count_of("lasted"), 1);
+}
+
+#[test]
+fn r3_under_a_cap_of_ten_minutes_a_life_of_five_is_short() {
+    for (life, is_short) in [(301, true), (599, true), (600, false)] {
+        let settings = Settings {
+            max_interval: secs(600),
+            ..Settings::default()
+        };
+        let mut world = World::started(settings, Peer::living(secs(life)));
+        world.run_for(secs(life));
+        let told = world.told(&["short-end"]);
+        assert_eq!(told.len(), usize::from(is_short), "{told:?}");
+        let seconds = format!("connected, then closed after {life} s");
+        assert!(told.iter().all(|text| text.contains(&seconds)), "{told:?}");
+    }
+}
+
+#[test]
+fn r4_an_end_in_the_policy_exchange_is_a_short_end_and_announces_nothing() {
+    let peer = Peer {
+        receipt: Receipt::Silent,
+        ..Peer::bridge()
+    };
+    let mut world = World::started(Settings::default(), peer);
+    let host = world.attach_host(1);
+    world.run_for(secs(1));
+    let before = world.hosts[&host].told.len();
+    world.lose(End::Exit(1));
+    assert_eq!(world.snapshot().failed_attempts, 1);
+    assert_eq!(world.count_of("short-end"), 1);
+    let told = &world.hosts[&host].told[before..];
+    assert!(told.iter().all(is_response), "{told:?}");
 }
 
 #[test]

@@ -168,6 +168,22 @@ fn s4_an_episode_ends_when_a_connection_has_lasted() {
 }
 
 #[test]
+fn s4_without_a_down_a_connection_that_lasts_clears_nothing() {
+    let mut world = failing(3, Fate::Serve(Some(secs(400))));
+    world.run_for(secs(86_400));
+    assert!(world.count_of("lasted") > 100);
+    assert_eq!((world.count_of("down"), world.count_of("clear")), (0, 0));
+}
+
+#[test]
+fn s4_a_connection_that_ends_a_second_too_soon_clears_nothing() {
+    let mut world = failing(6, Fate::Serve(Some(secs(299))));
+    world.run_for(secs(86_400));
+    assert!(world.count_of("adopted") > 100);
+    assert_eq!((world.count_of("down"), world.count_of("clear")), (1, 0));
+}
+
+#[test]
 fn s4_a_handshake_a_restart_and_a_reload_do_not_end_an_episode() {
     let mut world = failing(6, Fate::Serve(None));
     world.run_for(secs(320));

@@ -158,6 +158,11 @@ impl Gateway {
         self.place.file(name)
     }
 
+    /// Writes its configuration anew; where that is.
+    pub(crate) fn configure(&self, servers: &Value) -> PathBuf {
+        self.place.configure(servers)
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id().unwrap()
     }

@@ -1,9 +1,13 @@
-//! Keeps docs/rules.md, the table of rules and the tests that hold them, as it follows from the tests' names. Fails
-//! where the file is out of date or a rule that is built has no test; `UPDATE=1 cargo test --test rules` writes it.
+//! Keeps docs/rules.md: the rules and the tests that hold them, as it follows from the tests' names, and after them the
+//! maps of `ledger.rs`. Fails where the file is out of date, a rule that is built has no test, or a map names a test
+//! that is not there; `UPDATE=1 cargo test --test rules` writes it.
 #![allow(
     clippy::unwrap_used,
+    clippy::panic,
     reason = "a check that cannot read the tree fails loudly"
 )]
+
+mod ledger;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -125,20 +129,28 @@ fn tests_in(text: &str) -> Vec<&str> {
     names
 }
 
-fn collect() -> Tests {
+/// Every test: its file from the root, and its name, in the files' order.
+fn every_test() -> Vec<(String, String)> {
     let mut files = vec![];
     sources(&root().join("src"), &mut files);
     sources(&root().join("tests"), &mut files);
     files.sort();
-    let mut tests = Tests::new();
+    let mut tests = vec![];
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
         let place = file.strip_prefix(root()).unwrap().display().to_string();
-        for name in tests_in(&text) {
-            for rule in rules_of(name) {
-                let of_rule = tests.entry(rule).or_default();
-                of_rule.entry(place.clone()).or_default().push(name.into());
-            }
+        let named = tests_in(&text).into_iter();
+        tests.extend(named.map(|name| (place.clone(), name.to_owned())));
+    }
+    tests
+}
+
+fn collect() -> Tests {
+    let mut tests = Tests::new();
+    for (place, name) in every_test() {
+        for rule in rules_of(&name) {
+            let of_rule = tests.entry(rule).or_default();
+            of_rule.entry(place.clone()).or_default().push(name.clone());
         }
     }
     tests
@@ -184,9 +196,9 @@ fn every_test_that_names_a_rule_names_one_that_there_is() {
 }
 
 #[test]
-fn the_table_of_rules_is_up_to_date() {
+fn the_document_of_rules_is_up_to_date() {
     let file = root().join("docs/rules.md");
-    let table = table(&collect());
+    let table = table(&collect()) + &ledger::chapters(&every_test());
     if std::env::var_os("UPDATE").is_some() {
         fs::write(&file, &table).unwrap();
     }

@@ -3,6 +3,7 @@
 mod boundary;
 mod handshake;
 mod histories;
+mod probes;
 mod reconnect;
 mod signals;
 mod stops;

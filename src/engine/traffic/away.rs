@@ -99,7 +99,10 @@ impl Traffic {
 
     /// A call that the server did not answer in time.
     pub(super) fn timed_out(&self, now: Instant) -> Error {
-        let text = "sent, and not answered in time: the outcome is unknown, and its cancellation was asked for";
+        let limit = self.settings.call_timeout;
+        let text = format!(
+            "sent, and not answered within {limit:?} (callTimeoutMs): the outcome is unknown, and its cancellation was asked for"
+        );
         self.with_away(Error::new(code::TIMED_OUT, text), true, now)
     }
 
