@@ -203,6 +203,13 @@ pub(super) struct Ask {
     pub(super) deadline: Option<Instant>,
 }
 
+impl Ask {
+    /// It asks for inference, which may be answered in chunks.
+    pub(super) fn is_inference(&self) -> bool {
+        *self.method == *crate::wire::mcpl::method::INFERENCE_REQUEST
+    }
+}
+
 /// What a host's answer is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Want {

@@ -35,6 +35,17 @@ pub(super) struct Narrowing {
     disabled: Vec<String>,
 }
 
+/// What an update makes of a narrowing that is no policy of its own (MCPL §6.7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reduced {
+    /// The narrowing with more feature sets turned off; `None` where none is.
+    pub(super) narrowing: Option<Narrowing>,
+    /// It says more of a policy, or cannot be read.
+    pub(super) oversteps: bool,
+    /// It says nothing of a policy.
+    pub(super) describes: bool,
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Update {
@@ -64,6 +75,58 @@ impl Narrowing {
             enabled: update.enabled,
             disabled: update.disabled,
         })
+    }
+
+    /// An update that wants no answer, on top of what holds: its `disabled` counts, and nothing else of a policy.
+    pub(super) fn reduced(held: Option<&Self>, params: &str) -> Reduced {
+        let read: Option<Update> = serde_json::from_str(params).ok();
+        let Some(update) = read.filter(|update| update.disabled.len() <= FEATURE_SETS_MAX) else {
+            return Reduced {
+                narrowing: None,
+                oversteps: true,
+                describes: false,
+            };
+        };
+        let has = |key: &&str| member(params, key).is_some();
+        let is_policy = ["enabled", "effectiveCapabilities", "deniedCapabilities"]
+            .iter()
+            .any(has);
+        let mut whole = held.cloned().unwrap_or_else(Self::nothing);
+        let before = whole.disabled.len();
+        for name in update.disabled {
+            if !whole.disabled.contains(&name) {
+                whole.disabled.push(name);
+            }
+        }
+        let has_room = whole.disabled.len() <= FEATURE_SETS_MAX;
+        let turns_off = whole.disabled.len() > before && has_room;
+        Reduced {
+            narrowing: turns_off.then_some(whole),
+            oversteps: is_policy || !has_room,
+            describes: !is_policy && !has(&"disabled"),
+        }
+    }
+
+    /// One that takes nothing away.
+    fn nothing() -> Self {
+        Self {
+            granted: CapabilitySet::ALL,
+            enabled: None,
+            disabled: Vec::new(),
+        }
+    }
+
+    /// The update that reads as this narrowing, as JSON text.
+    pub(super) fn params(&self) -> String {
+        let names = |key, names: &[String]| list(key, names.iter().map(String::as_str));
+        let mut members = vec![list("effectiveCapabilities", self.granted.paths())];
+        members.extend(
+            self.enabled
+                .as_ref()
+                .map(|enabled| names("enabled", enabled)),
+        );
+        members.push(names("disabled", &self.disabled));
+        format!("{{{}}}", members.join(","))
     }
 }
 
@@ -143,6 +206,7 @@ fn masked(advertised: CapabilitySet, mask: &Mask) -> CapabilitySet {
 struct FeatureSet {
     name: String,
     uses: Vec<String>,
+    rollback: bool,
 }
 
 impl FeatureSet {
@@ -151,6 +215,7 @@ impl FeatureSet {
         Self {
             name,
             uses: uses.unwrap_or_default(),
+            rollback: member(body, "rollback") == Some("true"),
         }
     }
 
@@ -159,6 +224,13 @@ impl FeatureSet {
         let covered = |path: &String| CAPABILITIES.contains(&path.as_str()) && granted.has(path);
         !self.uses.is_empty() && self.uses.iter().all(covered)
     }
+}
+
+/// Whether a manifest declares that feature set as one that can be rolled back (MCPL §8.1).
+pub(super) fn declares_rollback(manifest: &str, name: &str) -> bool {
+    let declared = feature_sets(manifest);
+    let named: Vec<_> = declared.iter().filter(|set| set.name == name).collect();
+    !named.is_empty() && named.iter().all(|set| set.rollback)
 }
 
 /// The declared feature sets, from the object form or the older array form (P9).

@@ -34,6 +34,7 @@ mod queue;
 mod reconnect;
 mod server;
 mod setup;
+mod streams;
 mod traffic;
 
 pub use server::Server;

@@ -7,9 +7,11 @@ mod clients;
 mod delivery;
 mod downstream;
 mod exchange;
+mod hooks;
 mod keeping;
 mod lists;
 mod manifest;
+mod permits;
 mod registrations;
 #[cfg(test)]
 mod rig;
@@ -42,6 +44,7 @@ use super::queue::{Item, Waiting};
 use super::settings::Settings;
 use super::setup::Setup;
 use super::snapshot::Snapshot;
+use super::streams::Streams;
 use super::timers::{Timer, earlier};
 use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::{About, Message, Unreadable, code};
@@ -79,6 +82,7 @@ pub(super) struct Traffic {
     /// Where the manifest in force differs from the one that hosts know.
     news: Domains,
     setup: Setup,
+    streams: Streams,
     channels: Channels,
     /// Replays of channels that the host has not judged yet (G13).
     replays: BTreeSet<(SessionId, u64)>,

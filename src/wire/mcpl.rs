@@ -1,6 +1,7 @@
 //! MCPL's method names, what plane and class each belongs to (G1, G5), and the vocabulary of capabilities (P2).
 
 use super::mcp;
+use super::methods::{self, Sender};
 
 /// The version of MCPL that the gateway speaks.
 pub const VERSION: &str = "0.5";
@@ -16,12 +17,23 @@ pub mod method {
     pub const CHANNELS_INCOMING: &str = "channels/incoming";
     pub const CHANNELS_OPEN: &str = "channels/open";
     pub const CHANNELS_CLOSE: &str = "channels/close";
+    pub const CHANNELS_PUBLISH: &str = "channels/publish";
+    pub const OUTGOING_CHUNK: &str = "channels/outgoing/chunk";
+    pub const OUTGOING_COMPLETE: &str = "channels/outgoing/complete";
+    pub const CHANNELS_ACKNOWLEDGE: &str = "channels/acknowledge";
+    pub const CHANNELS_TYPING: &str = "channels/typing";
+    pub const BEFORE_INFERENCE: &str = "context/beforeInference";
+    pub const AFTER_INFERENCE: &str = "context/afterInference";
     pub const TOOLS_OBSERVE: &str = "tools/observe";
     pub const MANIFEST: &str = "mcpl/manifest";
     pub const MANIFEST_CHANGED: &str = "mcpl/manifestChanged";
     pub const HOST_COMMAND: &str = "host/command";
     pub const INFERENCE_REQUEST: &str = "inference/request";
     pub const INFERENCE_CHUNK: &str = "inference/chunk";
+    pub const INFERENCE_LIFECYCLE: &str = "inference/lifecycle";
+    pub const PUSH_RENDER: &str = "push/render";
+    pub const TOOLS_LIFECYCLE: &str = "tools/lifecycle";
+    pub const STATE_ROLLBACK: &str = "state/rollback";
     pub const MODEL_INFO: &str = "model/info";
     pub const SCOPE_ELEVATE: &str = "scope/elevate";
     pub const FEATURE_SETS_CHANGED: &str = "featureSets/changed";
@@ -36,7 +48,7 @@ pub enum Plane {
     Data,
     /// Delayed by the policy exchange alone: `roots/list`, sampling, elicitation, logs, resource updates.
     Outside,
-    /// Never delayed: `ping`, progress and cancellation of live requests, removed methods.
+    /// Never delayed: `ping`, progress and cancellation of live requests, and what no server may send.
     Never,
 }
 
@@ -59,11 +71,8 @@ impl Plane {
             | mcp::method::ELICITATION
             | mcp::method::LOG
             | mcp::method::RESOURCES_UPDATED => Self::Outside,
-            mcp::method::PING
-            | mcp::method::PROGRESS
-            | mcp::method::CANCELLED
-            | method::SCOPE_ELEVATE
-            | method::FEATURE_SETS_CHANGED => Self::Never,
+            mcp::method::PING | mcp::method::PROGRESS | mcp::method::CANCELLED => Self::Never,
+            name if is_misplaced(name) => Self::Never,
             _ => Self::Data,
         }
     }
@@ -75,26 +84,15 @@ pub fn is_world(name: &str) -> bool {
     matches!(name, method::CHANNELS_INCOMING | method::PUSH_EVENT)
 }
 
-/// A method that MCPL 0.5 took out: a request for it gets -32601 and a notification is ignored.
-#[must_use]
-pub fn is_removed(name: &str) -> bool {
-    matches!(name, method::SCOPE_ELEVATE | method::FEATURE_SETS_CHANGED)
-}
-
 /// The capability that a server's message needs at admission (G11); `None` where it needs none.
 #[must_use]
 pub fn capability_of(name: &str) -> Option<&'static str> {
-    Some(match name {
-        method::PUSH_EVENT => "pushEvents",
-        method::CHANNELS_REGISTER | method::CHANNELS_CHANGED | method::CHANNELS_LIST => {
-            "channels.register"
-        }
-        method::CHANNELS_INCOMING => "channels.incoming",
-        method::INFERENCE_REQUEST => "inferenceRequest",
-        method::MODEL_INFO => "modelInfo",
-        method::TOOLS_OBSERVE => "toolLifecycle.observe",
-        _ => return None,
-    })
+    methods::find(name)?.capabilities().first().copied()
+}
+
+/// Whether MCPL has that method, and not for servers.
+fn is_misplaced(name: &str) -> bool {
+    methods::find(name).is_some_and(|method| method.misplaced(Sender::Server).is_some())
 }
 
 /// What a change of a manifest is about (MCPL §17.3).
@@ -164,23 +162,13 @@ mod tests {
         assert_eq!(Plane::of("channels/register"), Plane::Control);
         assert_eq!(Plane::of("x/unknown"), Plane::Data);
         assert_eq!(Plane::of("ping"), Plane::Never);
+        assert_eq!(Plane::of("scope/elevate"), Plane::Never);
+        assert_eq!(Plane::of("channels/publish"), Plane::Never);
         assert!(is_world("push/event") && !is_world("inference/request"));
     }
 
     #[test]
-    fn every_capability_that_a_message_needs_can_be_granted() {
-        for name in [
-            "push/event",
-            "channels/list",
-            "inference/request",
-            "model/info",
-            "tools/observe",
-        ] {
-            assert!(
-                CAPABILITIES.contains(&capability_of(name).unwrap()),
-                "{name}"
-            );
-        }
+    fn capabilities_are_sorted_for_the_search_in_them() {
         assert!(CAPABILITIES.is_sorted());
     }
 }

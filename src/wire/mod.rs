@@ -12,4 +12,6 @@ pub mod framing;
 pub mod jsonrpc;
 pub mod mcp;
 pub mod mcpl;
+pub mod methods;
+pub mod object;
 pub mod redact;

@@ -27,6 +27,7 @@ mod exchange;
 mod gating;
 mod grants;
 mod history;
+mod methods;
 mod operators;
 mod reconnect;
 mod reports;

@@ -33,7 +33,8 @@ impl Lack {
         }
     }
 
-    fn error(&self) -> Error {
+    /// What a request is refused with.
+    pub(super) fn error(&self) -> Error {
         match self {
             Self::Capability(path) => {
                 let error = Error::new(code::NOT_GRANTED, format!("{path} is not granted"));
@@ -96,6 +97,11 @@ fn feature_set_of(message: &Message) -> Option<String> {
     ) {
         return None;
     }
+    feature_set_in(message)
+}
+
+/// The feature set that the params of a message name.
+pub(super) fn feature_set_in(message: &Message) -> Option<String> {
     let text = member(message.params()?, "featureSet")?;
     // Anything but a string names no feature set that could be declared.
     let named = serde_json::from_str(text).unwrap_or_else(|_| text.to_owned());
@@ -114,6 +120,7 @@ mod tests {
     use super::super::rig::{CHAT, Rig, field};
     use super::*;
     use crate::engine::settings::{Mask, Settings};
+    use crate::wire::methods::{METHODS, Needs, Sender};
 
     const SETS: &str = r#"{"capabilities":{"experimental":{"mcpl":{"version":"0.5","pushEvents":true,"inferenceRequest":{},"featureSets":{"on":{"uses":["pushEvents"]},"off":{"uses":["pushEvents"]}}}}}}"#;
 
@@ -214,6 +221,36 @@ mod tests {
         ));
         rig.take_sent();
         assert_eq!(code(&mut rig, "new"), None);
+    }
+
+    #[test]
+    fn g11_what_a_server_sends_reaches_the_host_with_its_capability_and_is_refused_without() {
+        // Messages of channels are judged one by one, and answered so.
+        let guarded = METHODS.iter().filter(|method| {
+            method.misplaced(Sender::Server).is_none() && method.name != method::CHANNELS_INCOMING
+        });
+        for method in guarded {
+            let (name, needs) = (method.name, method.capabilities());
+            let mut rig = Rig::without(&[]);
+            send(&mut rig, name, r#"{"channels":[{"id":"c"}]}"#);
+            let reached = rig.take_answers(1);
+            let is_for_us = matches!(method.needs, Needs::Nothing | Needs::Leave);
+            assert_eq!(reached.len(), usize::from(!is_for_us), "{name}");
+            if needs.is_empty() {
+                continue;
+            }
+            assert_eq!(field(&reached[0], "method"), name);
+            let mut rig = Rig::without(needs);
+            send(&mut rig, name, r#"{"channels":[{"id":"c"}]}"#);
+            rig.server(&format!(
+                r#"{{"jsonrpc":"2.0","method":"{name}","params":{{}}}}"#
+            ));
+            let refused = &rig.take_sent()[0];
+            assert_eq!(field(refused, "error.code"), code::NOT_GRANTED, "{name}");
+            assert_eq!(field(refused, "error.data.capability"), needs[0], "{name}");
+            assert_eq!(rig.dropped("not_granted"), 1, "{name}");
+            assert!(rig.take_answers(1).is_empty(), "{name}");
+        }
     }
 
     #[test]

@@ -89,6 +89,12 @@ impl Traffic {
         self.with_away(Error::new(code::LOST, text), true, now)
     }
 
+    /// The end of a stream that lost its epoch before: a part of it reached a process that is gone (G15).
+    pub(super) fn broke_off(&self, now: Instant) -> Error {
+        let text = "the beginning of this stream was sent, and then its connection was lost: the outcome is unknown, and sending all of it again can show a part twice";
+        self.with_away(Error::new(code::LOST, text), true, now)
+    }
+
     /// A call whose answer cannot be read.
     pub(super) fn unread(&self, what: &Unreadable, now: Instant) -> Error {
         let text = format!(

@@ -72,6 +72,7 @@ impl Traffic {
         }
         out.decide(None, Decision::HostDetached);
         self.replays.retain(|(of, _)| *of != session);
+        self.streams.detach(session);
         self.hold_for_host(at, out);
         for id in self.calls.of(session) {
             if self.calls.abandon(id).is_some() {

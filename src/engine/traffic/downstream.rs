@@ -49,15 +49,16 @@ impl Traffic {
             method::INITIALIZE => self.initialize(session, message, at, out),
             _ if !answered => self.refuse_host(session, message, NOT_INITIALIZED, out),
             mcpl::method::FEATURE_SETS_UPDATE if mcpl => self.narrow(session, message, at, out),
-            // Policy is between a host and the gateway, and between the gateway and the server (P1).
-            mcpl::method::FEATURE_SETS_UPDATE => self.refuse_host(session, message, NO_HOST, out),
             method::SET_LEVEL => self.set_level(session, message, at, out),
             method::RESOURCES_SUBSCRIBE => self.subscribe(session, message, at, out),
-            name => {
-                if !self.answer_here(name, session, message, out) {
-                    let _ = self.forward(session, message, at, out);
+            name => match self.permit(session, message, at.now) {
+                Err(refusal) => self.refuse_call(session, message, &refusal.error, out),
+                Ok(message) => {
+                    if !self.answer_here(name, session, &message, out) {
+                        let _ = self.forward(session, &message, at, out);
+                    }
                 }
-            }
+            },
         }
     }
 
@@ -151,7 +152,11 @@ impl Traffic {
         let called = Decision::Called {
             method: message.method().into(),
             took: std::time::Duration::ZERO,
-            error: Some("not_sent".into()),
+            error: Some(match error.code {
+                code::NOT_SENT => "not_sent".into(),
+                code::LOST => "lost".into(),
+                code => code.to_string(),
+            }),
         };
         out.decide(self.serving, called);
     }
@@ -169,18 +174,33 @@ impl Traffic {
         match message.method() {
             method::INITIALIZED => self.initialized(session, at),
             name if !answered => self.say_dropped(DropReason::NoReceiver, name, 1, out),
-            name @ mcpl::method::FEATURE_SETS_UPDATE if !mcpl => {
-                self.say_dropped(DropReason::NoReceiver, name, 1, out);
-            }
             method::CANCELLED => self.cancel_call(session, message, at, out),
             method::PROGRESS => self.pass_mapped(session, message, "progressToken", out),
-            mcpl::method::INFERENCE_CHUNK => self.pass_mapped(session, message, "requestId", out),
-            name => match self.serving {
-                Some(epoch) => {
-                    out.send(epoch, Class::Notification, message.raw().clone(), None);
-                }
-                None => self.say_dropped(DropReason::ServerAway, name, 1, out),
-            },
+            mcpl::method::FEATURE_SETS_UPDATE if mcpl => {
+                self.reduce(session, message, at, out);
+            }
+            _ => self.pass(session, message, at, out),
+        }
+    }
+
+    /// A notification of a host's goes to its server, where it may.
+    pub(super) fn pass(
+        &mut self,
+        session: SessionId,
+        message: &Message,
+        at: Moment,
+        out: &mut Outbox,
+    ) {
+        let name = message.method();
+        match (self.permit(session, message, at.now), self.serving) {
+            (Err(refusal), _) => self.say_dropped(refusal.reason, name, 1, out),
+            (Ok(message), _) if name == mcpl::method::INFERENCE_CHUNK => {
+                self.pass_mapped(session, &message, "requestId", out);
+            }
+            (Ok(message), Some(epoch)) => {
+                out.send(epoch, Class::Notification, message.raw().clone(), None);
+            }
+            (Ok(_), None) => self.say_dropped(DropReason::ServerAway, name, 1, out),
         }
     }
 
@@ -208,6 +228,8 @@ impl Traffic {
             .and_then(|span| message.text(span).parse().ok());
         let ask = ours.and_then(|id| self.asks.get(session, id));
         let ask = ask.filter(|ask| self.serving == Some(ask.epoch));
+        // Chunks are of an inference alone (MCPL §11.4).
+        let ask = ask.filter(|ask| key == "progressToken" || ask.is_inference());
         let theirs = ask.and_then(|ask| match key {
             "progressToken" => ask.token.as_deref(),
             _ => ask.id.as_ref().map(jsonrpc::RequestId::as_str),
@@ -359,10 +381,6 @@ fn cancel(id: u64, reason: &str) -> Bytes {
     jsonrpc::notification(method::CANCELLED, Some(&params))
 }
 
-const NO_HOST: (i64, &str) = (
-    code::METHOD_NOT_FOUND,
-    "only a session that advertised MCPL sets a policy",
-);
 const NOT_INITIALIZED: (i64, &str) = (code::INVALID_REQUEST, "`initialize` comes first");
 
 #[cfg(test)]
@@ -628,7 +646,7 @@ mod tests {
         let typing = r#"{"jsonrpc":"2.0","method":"channels/typing","params":{"channelId":"c"}}"#;
         rig.host(1, typing);
         assert_eq!(rig.dropped("server_away"), 1);
-        rig.adopt(CHAT);
+        rig.settled();
         rig.take_sent();
         rig.host(1, typing);
         assert_eq!(rig.take_sent(), [typing]);

@@ -181,6 +181,29 @@ impl Traffic {
         self.answer_updates(at, out);
     }
 
+    /// An update that wants no answer is no policy: it can turn feature sets off, and describe them to the server
+    /// (MCPL §6.7).
+    pub(super) fn reduce(
+        &mut self,
+        session: SessionId,
+        message: &Message,
+        at: Moment,
+        out: &mut Outbox,
+    ) {
+        let reduced = Narrowing::reduced(self.narrowing.as_ref(), message.params().unwrap_or("{}"));
+        if reduced.oversteps {
+            out.decide(self.serving, Decision::Reported(NO_POLICY.into()));
+        }
+        if reduced.describes {
+            return self.pass(session, message, at, out);
+        }
+        if let Some(narrowing) = reduced.narrowing {
+            out.record(Record::Narrowing(narrowing.params()));
+            self.narrowing = Some(narrowing);
+            self.renegotiate(at, out);
+        }
+    }
+
     /// Answers the updates that wait, once no exchange runs.
     fn answer_updates(&mut self, at: Moment, out: &mut Outbox) {
         if self.serving.is_some() && self.policy.is_busy() {
@@ -229,6 +252,7 @@ impl Traffic {
     }
 }
 
+const NO_POLICY: &str = "a host's `featureSets/update` without an id turns feature sets off and nothing else; a policy is a request";
 const INVALID_UPDATE: (i64, &str) = (
     jsonrpc::code::INVALID_PARAMS,
     "`featureSets/update` takes lists of names",
@@ -416,6 +440,87 @@ mod tests {
         assert!(rig.take_sent().is_empty());
         let serves = Decision::HostServes { unasked: false };
         assert!(rig.decisions.contains(&serves));
+    }
+
+    fn notice(rig: &mut Rig, params: &str) {
+        let name = "featureSets/update";
+        rig.host(
+            1,
+            &format!(r#"{{"jsonrpc":"2.0","method":"{name}","params":{params}}}"#),
+        );
+    }
+
+    #[test]
+    fn p9_an_update_without_an_id_turns_feature_sets_off_and_nothing_else() {
+        let mut rig = Rig::without(&[]);
+        notice(
+            &mut rig,
+            r#"{"disabled":["chat"],"enabled":["x"],"effectiveCapabilities":["tools"]}"#,
+        );
+        assert_eq!(rig.traffic.policy.feature_set("chat"), Some(false));
+        let sent = rig.take_sent();
+        assert_eq!(sent.len(), 1);
+        assert_eq!(field(&sent[0], "params.disabled.0"), "chat");
+        assert_eq!(field(&sent[0], "params.enabled.0"), "notes");
+        assert!(granted(&rig).contains(&"channels.publish"));
+        assert!(
+            rig.decisions
+                .contains(&Decision::Reported(NO_POLICY.into()))
+        );
+        let records = rig.take_records();
+        let [Record::Narrowing(params)] = &records[..] else {
+            panic!("one record is wanted: {records:?}");
+        };
+        assert_eq!(Narrowing::read(params), rig.traffic.narrowing);
+    }
+
+    #[test]
+    fn p1_an_update_without_an_id_makes_no_host_serve_and_widens_nothing() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.client(1, MCPL);
+        update(&mut rig, 1, r#"["tools"]"#);
+        rig.accept();
+        rig.take_sent();
+        for params in [
+            r#"{"effectiveCapabilities":["*","*.*"]}"#,
+            "[]",
+            r#"{"disabled":1}"#,
+        ] {
+            notice(&mut rig, params);
+            assert_eq!(granted(&rig), ["tools"]);
+        }
+        assert!(rig.take_sent().is_empty());
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.client(1, MCPL);
+        notice(&mut rig, r#"{"disabled":["x"]}"#);
+        assert!(rig.traffic.hosts.serving().is_none());
+    }
+
+    #[test]
+    fn an_update_without_an_id_that_only_describes_goes_to_the_server() {
+        let mut rig = Rig::without(&[]);
+        let params = r#"{"descriptions":{"chat":"d"}}"#;
+        notice(&mut rig, params);
+        let sent = rig.take_sent();
+        assert!(
+            sent.len() == 1 && sent[0].ends_with(&format!("{params}}}")),
+            "{sent:?}"
+        );
+    }
+
+    #[test]
+    fn g16_feature_sets_that_a_host_turns_off_one_by_one_are_bounded() {
+        let mut rig = Rig::without(&[]);
+        let names = |from: usize| {
+            let names: Vec<String> = (from..from + 600).map(|n| format!("\"{n}\"")).collect();
+            format!(r#"{{"disabled":[{}]}}"#, names.join(","))
+        };
+        notice(&mut rig, &names(0));
+        let first = rig.traffic.narrowing.clone();
+        notice(&mut rig, &names(600));
+        assert_eq!(rig.traffic.narrowing, first);
     }
 
     #[test]

@@ -13,15 +13,18 @@ use crate::engine::input::{HostEvent, Moment, Resumed, Stored, Synced};
 use crate::engine::outbox::Outbox;
 use crate::engine::output::{Output, Record};
 use crate::engine::peer::Peer;
-use crate::engine::settings::Settings;
+use crate::engine::settings::{Mask, Settings};
 use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::Message;
 use crate::wire::mcp::Revision;
+use crate::wire::mcpl::CAPABILITIES;
 
 /// What a chat bridge advertises.
 pub(super) const CHAT: &str = r#"{"capabilities":{"tools":{},"experimental":{"mcpl":{"version":"0.5","pushEvents":true,"inferenceRequest":true,"channels":true}}}}"#;
 /// A chat bridge registers its channel.
 pub(super) const REGISTER: &str = r#"{"jsonrpc":"2.0","id":100,"method":"channels/register","params":{"channels":[{"id":"chat:1"}]}}"#;
+/// What a server advertises that does everything, and needs an operator who names what is denied otherwise (P4).
+pub(super) const ALL: &str = r#"{"capabilities":{"tools":{},"experimental":{"mcpl":{"version":"0.5","pushEvents":true,"modelInfo":true,"inferenceRequest":true,"inferenceLifecycle":true,"toolLifecycle":true,"contextHooks":true,"channels":true,"featureSets":{"notes":{"uses":["tools"],"rollback":true},"chat":{"uses":["pushEvents"]}}}}}}"#;
 /// What a plain MCP server advertises.
 pub(super) const PLAIN: &str = r#"{"capabilities":{}}"#;
 
@@ -188,6 +191,28 @@ impl Rig {
         self.accept();
     }
 
+    /// A host serves, and a server that does everything but these has accepted its policy.
+    pub(super) fn without(disabled: &[&str]) -> Self {
+        let mut rig = Self::with(Settings {
+            mask: mask_without(disabled),
+            ..Settings::default()
+        });
+        rig.mcpl_host(1);
+        rig.adopt(ALL);
+        rig.accept();
+        rig.take_sent();
+        rig
+    }
+
+    /// The operator takes these away on the connection that serves.
+    pub(super) fn mask(&mut self, disabled: &[&str]) {
+        let settings = Settings {
+            mask: mask_without(disabled),
+            ..Settings::default()
+        };
+        self.run(|traffic, at, out| traffic.configure(settings.into(), at, out));
+    }
+
     /// The server accepts the exchange that runs, and what was sent is forgotten.
     pub(super) fn accept(&mut self) {
         self.receipt(r#"{"accepted":true}"#);
@@ -263,6 +288,15 @@ impl Rig {
             if reason.label() == label { *count } else { 0 }
         };
         self.decisions.iter().map(count).sum()
+    }
+}
+
+fn mask_without(disabled: &[&str]) -> Mask {
+    let names = |paths: &[&str]| paths.iter().map(ToString::to_string).collect();
+    Mask {
+        enabled_capabilities: Some(names(&CAPABILITIES)),
+        disabled_capabilities: names(disabled),
+        ..Mask::default()
     }
 }
 

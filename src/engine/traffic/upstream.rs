@@ -13,6 +13,7 @@ use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::{self, Error, Kind, Message, code, member};
 use crate::wire::mcp::method;
 use crate::wire::mcpl::{self, Plane};
+use crate::wire::methods::{self, Sender};
 
 impl Traffic {
     /// A message of the serving epoch.
@@ -73,8 +74,11 @@ impl Traffic {
             }
             method::PROGRESS => self.take_progress(message, at, out),
             method::CANCELLED => self.take_cancel(epoch, message, out),
-            _ if message.kind() == Kind::Request => {
-                let error = Error::new(code::METHOD_NOT_FOUND, "removed in MCPL 0.5");
+            name if message.kind() == Kind::Request => {
+                let method = methods::find(name);
+                let why = method.and_then(|method| method.misplaced(Sender::Server));
+                let text = format!("`{name}` {}", why.unwrap_or("is unknown"));
+                let error = Error::new(code::METHOD_NOT_FOUND, text);
                 self.refuse_server(epoch, message, &error, out);
             }
             _ => self.drop_read(DropReason::Unreadable, message.method(), 1, out),
@@ -92,7 +96,11 @@ impl Traffic {
             Asker::Host {
                 session, ref id, ..
             } => {
-                let frame = self.masked_answer(&call.method, message, id.as_str());
+                let frame = if *call.method == *mcpl::method::BEFORE_INFERENCE {
+                    self.granted_answer(message, id.as_str(), out)
+                } else {
+                    self.masked_answer(&call.method, message, id.as_str())
+                };
                 out.answer(session, frame);
                 self.subscribed(ours, message.error().is_some());
                 self.end_call(session, &call, error_of(message), at, out);
