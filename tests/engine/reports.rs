@@ -1,11 +1,12 @@
 //! What public reports against gateways of this kind found (tests/rules/field-reports.txt), where no other test
 //! shows it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::engine::decision::{Decision, DropReason, State};
-use tidegate::engine::input::{End, LinkEvent, Outcome};
+use tidegate::engine::input::{End, Input, LinkEvent, Outcome, Stop};
 use tidegate::engine::settings::Settings;
 use tidegate::ids::SessionId;
 
@@ -94,6 +95,41 @@ fn r4_a_server_that_accepts_and_resets_is_dialed_a_handful_of_times() {
         world.run_for(secs(3));
         assert!(world.dials().len() <= most, "{:?}", world.dials());
     }
+}
+
+/// BR-083
+#[test]
+fn s1_every_state_that_there_is_is_reached_and_told() {
+    let peer = |fate| Peer {
+        fate,
+        ..Peer::bridge()
+    };
+    let once = Settings {
+        reconnect: false,
+        ..Settings::default()
+    };
+    let mut worlds = vec![
+        World::started(Settings::default(), peer(Fate::Serve(Some(secs(1))))),
+        World::started(Settings::default(), peer(Fate::Version)),
+        World::started(Settings::default(), peer(Fate::Fail(Outcome::Auth, None))),
+        World::started(once, peer(Fate::Serve(None))),
+        World::new(Settings::default()),
+    ];
+    worlds[3].lose(End::Exit(0));
+    let problem = "no".into();
+    worlds[4].feed(Input::Refuse { problem });
+    for world in &mut worlds {
+        world.run_for(secs(60));
+        world.stop(Stop::Disabled);
+    }
+    let told = worlds.iter().flat_map(World::decisions);
+    let states: BTreeSet<&str> = told
+        .filter_map(|(_, decision)| match decision {
+            Decision::State(state) => Some(state.label()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(states, State::ALL.map(State::label).into_iter().collect());
 }
 
 /// BR-103

@@ -19,6 +19,7 @@ mod kept;
 mod messages;
 mod real_servers;
 mod refused;
+mod reloads;
 mod restarted;
 mod sockets;
 mod stopping;

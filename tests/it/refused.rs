@@ -9,7 +9,7 @@ use crate::gateway::{Gateway, Place, binary, faultd, with};
 const SECRET: &str = "hunter2-hunter2";
 
 /// Every kind of unusable value, as a field of its own server.
-fn unusable() -> Vec<(String, Value)> {
+pub(crate) fn unusable() -> Vec<(String, Value)> {
     let values = [
         json!(true),
         json!(0),
@@ -84,29 +84,6 @@ async fn r9_an_unusable_timing_refuses_that_server_alone_and_launches_nothing() 
     for told in [metrics, api, episodes, gateway.log()] {
         assert!(!told.contains(SECRET), "{told}");
     }
-}
-
-#[tokio::test]
-async fn r9_a_reload_with_an_unusable_timing_leaves_the_server_as_it_runs() {
-    let place = Place::new();
-    let log = place.file("launched");
-    let entry = || faultd(&format!("--log {}", log.display()));
-    let gateway = place.run(&json!({ "s": entry() })).await;
-    gateway.events().await.until("s", "adopted").await;
-    let mut host = gateway.client("s").await;
-    let launches = std::fs::read_to_string(&log).unwrap();
-    for (_, field) in unusable() {
-        let config = gateway.configure(&json!({ "s": with(entry(), field.clone()) }));
-        let mut reload = binary();
-        reload.args(["reload", "--config"]).arg(config);
-        let reloaded = reload.output().await.unwrap();
-        assert!(reloaded.status.success(), "{reloaded:?}");
-        let answer = host.call("echo", json!({})).await;
-        assert!(answer.error.is_none(), "{field}");
-    }
-    assert_eq!(std::fs::read_to_string(&log).unwrap(), launches);
-    let serves = "tidegate_server_state{server=\"s\",state=\"open\"}";
-    assert_eq!(gateway.metric(serves).await, 1.0);
 }
 
 #[tokio::test]

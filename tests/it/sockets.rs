@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::gateway::{Gateway, Place, faultd, with};
+use crate::gateway::{Gateway, Place, binary, faultd, with};
 
 /// A `faultd` that listens at this address; returns once it does, with its URL.
 async fn listening(address: &str) -> (Child, String) {
@@ -112,4 +112,41 @@ async fn a_text_frame_that_is_no_utf8_closes_with_1007_and_one_beyond_32_mib_wit
     // The head of a frame of 32 MiB and one byte.
     host.send_raw(b"\x81\xff\0\0\0\0\x02\0\0\x01\0\0\0\0").await;
     assert_eq!(host.closed().await, 1009);
+}
+
+/// BR-046
+#[tokio::test]
+async fn a_host_that_vanishes_in_mid_answer_ends_its_own_session_alone() {
+    let gateway = Gateway::run(&json!({ "s": faultd("") })).await;
+    gateway.events().await.until("s", "adopted").await;
+    let mut other = gateway.client("s").await;
+    for _ in 0..5 {
+        let mut host = gateway.client("s").await;
+        let big = json!({"name": "big", "arguments": {"bytes": 8 << 20}});
+        host.ask("tools/call", big).await;
+        // Answered after it; what is not read when the socket goes resets the connection.
+        other.call("echo", json!({})).await.result();
+        drop(host);
+    }
+    assert!(other.call("echo", json!({})).await.error.is_none());
+    assert_eq!(gateway.get("/healthz").await.0, 200);
+}
+
+/// BR-152
+#[tokio::test]
+async fn a_second_gateway_at_one_address_ends_with_3_and_leaves_the_first_alone() {
+    let servers = json!({ "s": faultd("") });
+    let gateway = Gateway::run(&servers).await;
+    gateway.events().await.until("s", "adopted").await;
+    let config = std::fs::read_to_string(gateway.configure(&servers)).unwrap();
+    let second = gateway.file("second.json");
+    std::fs::write(&second, config.replace("/state\"", "/state-2\"")).unwrap();
+    let mut run = binary();
+    run.args(["run", "--config"]).arg(second);
+    let output = run.output().await.unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(told.contains("listen"), "{told}");
+    let mut host = gateway.client("s").await;
+    assert!(host.call("echo", json!({})).await.error.is_none());
 }

@@ -203,7 +203,8 @@ impl Server {
             return;
         };
         match (closing.next, reap) {
-            (Next::Rest(state), _) if closing.report == Report::Told => {
+            (Next::Rest(state), reap) if closing.report == Report::Told => {
+                self.tell_what_is_left(&closing, reap);
                 self.turn(Phase::Rest(state));
             }
             (_, Reap::Unreapable { pids }) => {
@@ -231,6 +232,15 @@ impl Server {
                 self.report_end(&closing, at);
                 self.dial(at);
             }
+        }
+    }
+
+    /// Nothing follows, so no halt says that processes outlive the connection (R10).
+    fn tell_what_is_left(&mut self, closing: &Closing, reap: &Reap) {
+        if let Reap::Unreapable { pids } = reap {
+            let text = unreapable(&closing.why, pids);
+            let epoch = Some(closing.epoch);
+            self.outbox.decide(epoch, Decision::Reported(text));
         }
     }
 }

@@ -80,6 +80,24 @@ fn r13_a_stop_closes_the_transport_that_runs() {
 }
 
 #[test]
+fn r10_processes_that_outlive_a_stop_are_told_though_it_is_no_halt() {
+    for (phase, made) in PHASES {
+        let runs = matches!(phase, "dialing" | "initializing" | "serving" | "closing");
+        for stop in [Stop::Disabled, Stop::Removed, Stop::Shutdown] {
+            let mut sim = made();
+            sim.input(Input::Stop(stop));
+            sim.take();
+            sim.link(LinkEvent::Lost(exit(1)));
+            sim.link(LinkEvent::Gone(unreapable()));
+            let told = sim.told(&["reported", "halted", "down"]);
+            assert_eq!(told.len(), usize::from(runs), "{phase} {stop:?}: {told:?}");
+            let why = "processes 7, 12 outlive SIGTERM and SIGKILL";
+            assert!(told.iter().all(|text| text.ends_with(why)), "{told:?}");
+        }
+    }
+}
+
+#[test]
 fn r13_a_removed_server_is_forgotten_and_cannot_be_started() {
     let mut sim = Sim::connected(defaults());
     sim.take();
