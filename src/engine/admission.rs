@@ -6,13 +6,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::value::RawValue;
 
+use crate::wire::incoming::{self, value};
 use crate::wire::jsonrpc::{Message, member, quoted};
 use crate::wire::mcpl::method;
 
 /// Events that are remembered (G12).
 const EVENTS_MAX: usize = 1_000;
 /// Channel messages that are remembered (G12).
-const MESSAGES_MAX: usize = 10_000;
+const PARTS_MAX: usize = 10_000;
 /// A message with a longer id is not remembered.
 const ID_BYTES_MAX: usize = 256;
 /// A longer receipt is not remembered; a plain one stands for it.
@@ -77,50 +78,6 @@ impl Named {
     }
 }
 
-/// The text of a plain value; the number 5 names channel "5", an object none.
-fn value(text: &str) -> Option<String> {
-    if text.starts_with(['{', '[']) {
-        return None;
-    }
-    Some(serde_json::from_str(text).unwrap_or_else(|_| text.to_owned()))
-}
-
-/// The messages of a `channels/incoming`, as written: the list of them, or the params themselves for a single one.
-fn messages(message: &Message) -> Vec<&str> {
-    let params = message.params().unwrap_or_default();
-    let Some(list) = member(params, "messages") else {
-        return vec![params];
-    };
-    let list: Vec<&RawValue> = serde_json::from_str(list).unwrap_or_default();
-    list.into_iter().map(RawValue::get).collect()
-}
-
-/// The first channel of a `channels/incoming` that is not registered: a kept one waits for it (G9).
-pub(super) fn missing_channel(
-    message: &Message,
-    is_registered: impl Fn(&str) -> bool,
-) -> Option<String> {
-    if message.method() != method::CHANNELS_INCOMING {
-        return None;
-    }
-    let channels = messages(message).into_iter();
-    let mut ids = channels.filter_map(|text| member(text, "channelId").and_then(value));
-    ids.find(|id| !is_registered(id))
-}
-
-/// The result with which the gateway accepts a world request for the host: itemised where the method is (A3).
-pub(super) fn acceptance(message: &Message) -> String {
-    if message.method() != method::CHANNELS_INCOMING {
-        return r#"{"accepted":true}"#.into();
-    }
-    let item = |text| match member(text, "messageId") {
-        Some(id) => format!(r#"{{"messageId":{id},"accepted":true}}"#),
-        None => r#"{"accepted":true}"#.into(),
-    };
-    let items: Vec<String> = messages(message).into_iter().map(item).collect();
-    format!(r#"{{"results":[{}]}}"#, items.join(","))
-}
-
 /// Whether a host's result accepts all that it judges.
 pub(super) fn is_accepting(result: &str) -> bool {
     let refuses = |text: &str| member(text, "accepted") == Some("false");
@@ -131,120 +88,99 @@ pub(super) fn is_accepting(result: &str) -> bool {
     !refuses(result) && !items.iter().any(|item| refuses(item.get()))
 }
 
-/// What identifies a world message, so that it is admitted once.
+/// What identifies a world message, or a part of one, so that it is admitted once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
+    /// Its `eventId`.
     Event(String),
-    Message(String, String),
+    /// Its channel, its `messageId`, and a digest of what it says: an edit is another.
+    Part(String, String, u64),
 }
 
-#[derive(Clone, Debug)]
-struct Seen {
-    digest: u64,
-    receipt: Option<Box<str>>,
-}
-
-/// Whether a world message was seen before (G12).
+/// Whether a part of a world message was seen before (G12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Novelty {
-    /// Something of it is new.
+    /// It is new.
     New,
-    /// All of it was admitted: this is the result that the first got.
+    /// It was admitted: this is the receipt that the first got.
     Admitted(String),
-    /// All of it was admitted or is with a host, whose answer decides.
+    /// A host has it, whose answer decides.
     Undecided,
 }
 
-/// What was admitted lately, and what is with a host (G12).
+/// What was admitted lately, with its receipts, and what is with a host (G12).
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
-    seen: BTreeMap<Key, Seen>,
-    with_host: BTreeMap<Key, u64>,
+    seen: BTreeMap<Key, Option<Box<str>>>,
+    with_host: BTreeSet<Key>,
     events: VecDeque<Key>,
-    messages: VecDeque<Key>,
+    parts: VecDeque<Key>,
 }
 
 impl Admitted {
-    /// Whether a message was seen before.
-    pub(super) fn novelty(&self, message: &Message) -> Novelty {
-        let parts = parts(message);
-        let with_host =
-            |key: &Key, digest: u64| self.with_host.get(key).is_some_and(|of| *of == digest);
-        let mut receipts = Vec::new();
-        let mut undecided = false;
-        for (key, digest) in &parts {
-            match self.receipt(key, *digest) {
-                Some(receipt) => receipts.push(receipt),
-                None if with_host(key, *digest) => undecided = true,
-                None => return Novelty::New,
+    /// Whether each part of a message was seen before; the one of a `push/event` is itself.
+    pub(super) fn novelties(&self, message: &Message) -> Vec<Novelty> {
+        let keys = keys(message).into_iter();
+        keys.map(|key| key.map_or(Novelty::New, |key| self.novelty(&key)))
+            .collect()
+    }
+
+    fn novelty(&self, key: &Key) -> Novelty {
+        match (self.seen.get(key), key) {
+            (None, _) if self.with_host.contains(key) => Novelty::Undecided,
+            (None, _) => Novelty::New,
+            (Some(_), Key::Event(_)) => {
+                Novelty::Admitted(r#"{"accepted":false,"reason":"duplicate"}"#.into())
             }
-        }
-        if undecided {
-            return Novelty::Undecided;
-        }
-        match receipts.first() {
-            None => Novelty::New,
-            Some(only) if message.method() == method::PUSH_EVENT => Novelty::Admitted(only.clone()),
-            Some(_) => {
-                let results = receipts.join(",");
-                Novelty::Admitted(format!(r#"{{"results":[{results}]}}"#))
+            (Some(Some(first)), Key::Part(..)) => Novelty::Admitted(first.as_ref().into()),
+            (Some(None), Key::Part(_, id, _)) => {
+                let id = quoted(id);
+                Novelty::Admitted(format!(r#"{{"messageId":{id},"accepted":true}}"#))
             }
         }
     }
 
     /// A host has the message.
     pub(super) fn hand_out(&mut self, message: &Message) {
-        self.with_host.extend(parts(message));
+        self.with_host.extend(keys(message).into_iter().flatten());
     }
 
     /// The host went without an answer.
     pub(super) fn recall(&mut self, message: &Message) {
-        for (key, _) in parts(message) {
+        for key in keys(message).into_iter().flatten() {
             self.with_host.remove(&key);
         }
     }
 
-    fn receipt(&self, key: &Key, digest: u64) -> Option<String> {
-        let seen = self.seen.get(key)?;
-        match key {
-            Key::Event(_) => Some(r#"{"accepted":false,"reason":"duplicate"}"#.into()),
-            Key::Message(_, id) => (seen.digest == digest).then(|| {
-                let first = seen.receipt.as_deref().map(str::to_owned);
-                let id = quoted(id);
-                first.unwrap_or_else(|| format!(r#"{{"messageId":{id},"accepted":true}}"#))
-            }),
-        }
-    }
-
-    /// Remembers a message that a host answered: `result` is its answer. An error makes nothing admitted.
+    /// Remembers what a host took of a message: `result` is its answer. An error takes nothing.
     pub(super) fn remember(&mut self, message: &Message, result: Option<&str>) {
-        self.recall(message);
-        let Some(result) = result else {
-            return;
+        let receipts = match result {
+            None => Vec::new(),
+            Some(result) if message.method() == method::PUSH_EVENT => vec![result.to_owned()],
+            Some(result) => incoming::receipts(message, result),
         };
-        let items: Vec<&RawValue> = member(result, "results")
-            .and_then(|items| serde_json::from_str(items).ok())
-            .unwrap_or_default();
-        for (at, (key, digest)) in parts(message).into_iter().enumerate() {
-            let receipt = match key {
-                Key::Event(_) => Some(result),
-                Key::Message(..) => items.get(at).map(|item| item.get()),
-            };
-            let refused = receipt.and_then(|text| member(text, "accepted")) == Some("false");
-            if !refused {
-                let receipt = receipt.filter(|text| text.len() <= RECEIPT_BYTES_MAX);
-                let receipt = receipt.map(Into::into);
-                self.add(key, Seen { digest, receipt });
+        let mut receipts = receipts.into_iter();
+        for key in keys(message) {
+            let took = receipts
+                .next()
+                .filter(|receipt| member(receipt, "accepted") != Some("false"));
+            let Some(key) = key else { continue };
+            self.with_host.remove(&key);
+            if let Some(receipt) = took {
+                self.add(key, receipt);
             }
         }
     }
 
-    fn add(&mut self, key: Key, seen: Seen) {
+    fn add(&mut self, key: Key, receipt: String) {
         let (order, max) = match key {
             Key::Event(_) => (&mut self.events, EVENTS_MAX),
-            Key::Message(..) => (&mut self.messages, MESSAGES_MAX),
+            Key::Part(..) => (&mut self.parts, PARTS_MAX),
         };
-        if self.seen.insert(key.clone(), seen).is_none() {
+        // An event's receipt is never asked for again.
+        let keeps = matches!(key, Key::Part(..)) && receipt.len() <= RECEIPT_BYTES_MAX;
+        let receipt = keeps.then(|| receipt.into());
+        if self.seen.insert(key.clone(), receipt).is_none() {
             order.push_back(key);
         }
         if order.len() > max
@@ -255,27 +191,20 @@ impl Admitted {
     }
 }
 
-/// The identities in a world message, with a digest of what each says. One without an identity has none at all.
-fn parts(message: &Message) -> Vec<(Key, u64)> {
-    let short = |text: &str, key: &str| {
-        let id = member(text, key).and_then(value)?;
-        (id.len() <= ID_BYTES_MAX).then_some(id)
-    };
-    let keys: Option<Vec<_>> = match message.method() {
-        method::PUSH_EVENT => {
-            let params = message.params().unwrap_or_default();
-            short(params, "eventId").map(|id| vec![(Key::Event(id), 0)])
-        }
-        method::CHANNELS_INCOMING => messages(message)
-            .into_iter()
-            .map(|text| {
-                let key = Key::Message(short(text, "channelId")?, short(text, "messageId")?);
-                Some((key, digest(text)))
-            })
-            .collect(),
-        _ => None,
-    };
-    keys.unwrap_or_default()
+/// What identifies each part of a world message; one without an identity has none.
+fn keys(message: &Message) -> Vec<Option<Key>> {
+    let short = |id: Option<String>| id.filter(|id| id.len() <= ID_BYTES_MAX);
+    if message.method() == method::PUSH_EVENT {
+        let id = member(message.params().unwrap_or_default(), "eventId").and_then(value);
+        return vec![short(id).map(Key::Event)];
+    }
+    let parts = incoming::parts(message).into_iter();
+    parts
+        .map(|part| {
+            let digest = digest(part.text());
+            Some(Key::Part(short(part.channel())?, short(part.id())?, digest))
+        })
+        .collect()
 }
 
 fn digest(text: &str) -> u64 {
@@ -351,28 +280,62 @@ mod tests {
         assert_eq!(ordered(&items), [4, 0, 1, 2, 3]);
     }
 
-    #[test]
-    fn g9_a_kept_message_waits_for_the_channel_it_names() {
-        let message = incoming("a", "1", "x");
-        assert_eq!(missing_channel(&message, |_| false).as_deref(), Some("a"));
-        assert_eq!(missing_channel(&message, |id| id == "a"), None);
-        assert_eq!(missing_channel(&register(""), |_| false), None);
+    fn novelty(admitted: &Admitted, message: &Message) -> Novelty {
+        let [only] = &admitted.novelties(message)[..] else {
+            panic!("one part is wanted: {message:?}");
+        };
+        only.clone()
     }
 
     #[test]
     fn g12_the_same_message_is_admitted_once_and_an_edit_again() {
         let mut admitted = Admitted::default();
         let first = incoming("a", "1", "x");
-        assert_eq!(admitted.novelty(&first), Novelty::New);
+        let edit = incoming("a", "1", "y");
+        assert_eq!(novelty(&admitted, &first), Novelty::New);
         admitted.hand_out(&first);
-        assert_eq!(admitted.novelty(&first), Novelty::Undecided);
-        assert_eq!(admitted.novelty(&incoming("a", "1", "y")), Novelty::New);
-        let receipt = r#"{"results":[{"messageId":"1","accepted":true,"n":1.0}]}"#;
-        admitted.remember(&first, Some(receipt));
-        assert_eq!(admitted.novelty(&first), Novelty::Admitted(receipt.into()));
-        for new in [incoming("a", "1", "edited"), incoming("b", "1", "x")] {
-            assert_eq!(admitted.novelty(&new), Novelty::New);
+        assert_eq!(novelty(&admitted, &first), Novelty::Undecided);
+        assert_eq!(novelty(&admitted, &edit), Novelty::New);
+        let receipt = r#"{"messageId":"1","accepted":true,"n":1.0}"#;
+        let result = format!(r#"{{"results":[{receipt}]}}"#);
+        admitted.remember(&first, Some(&result));
+        assert_eq!(
+            novelty(&admitted, &first),
+            Novelty::Admitted(receipt.into())
+        );
+        admitted.remember(&edit, Some("{}"));
+        for again in [&first, &edit] {
+            assert!(matches!(novelty(&admitted, again), Novelty::Admitted(_)));
         }
+        for new in [incoming("a", "1", "z"), incoming("b", "1", "x")] {
+            assert_eq!(novelty(&admitted, &new), Novelty::New);
+        }
+    }
+
+    #[test]
+    fn g12_an_edit_that_is_with_a_host_hides_no_repeat_of_what_it_changes() {
+        let mut admitted = Admitted::default();
+        let (first, edit) = (incoming("a", "1", "x"), incoming("a", "1", "y"));
+        admitted.hand_out(&first);
+        admitted.hand_out(&edit);
+        admitted.remember(&first, Some("{}"));
+        assert_eq!(novelty(&admitted, &edit), Novelty::Undecided);
+        admitted.recall(&edit);
+        assert_eq!(novelty(&admitted, &edit), Novelty::New);
+    }
+
+    #[test]
+    fn g12_a_host_takes_a_message_part_by_part() {
+        let mut admitted = Admitted::default();
+        let part = |id| format!(r#"{{"channelId":"a","messageId":{id}}}"#);
+        let parts = ["1", "2", "{}"].map(part).join(",");
+        let three = message("channels/incoming", &format!(r#"{{"messages":[{parts}]}}"#));
+        let receipts =
+            r#"{"results":[{"messageId":1,"accepted":false},{"messageId":2,"accepted":true}]}"#;
+        admitted.remember(&three, Some(receipts));
+        let second = r#"{"messageId":2,"accepted":true}"#;
+        let wanted = [Novelty::New, Novelty::Admitted(second.into()), Novelty::New];
+        assert_eq!(admitted.novelties(&three), wanted);
     }
 
     #[test]
@@ -381,23 +344,40 @@ mod tests {
         let event = message("push/event", r#"{"eventId":"e"}"#);
         admitted.remember(&event, None);
         admitted.remember(&event, Some(r#"{"accepted":false}"#));
-        assert_eq!(admitted.novelty(&event), Novelty::New);
+        assert_eq!(novelty(&admitted, &event), Novelty::New);
         admitted.remember(&event, Some(r#"{"accepted":true}"#));
         let answer = r#"{"accepted":false,"reason":"duplicate"}"#;
-        assert_eq!(admitted.novelty(&event), Novelty::Admitted(answer.into()));
+        assert_eq!(novelty(&admitted, &event), Novelty::Admitted(answer.into()));
         let nameless = message("push/event", "{}");
-        assert_eq!(admitted.novelty(&nameless), Novelty::New);
+        assert_eq!(novelty(&admitted, &nameless), Novelty::New);
     }
 
     #[test]
-    fn g12_only_the_last_are_remembered() {
+    fn g12_only_the_last_are_remembered_and_no_long_id_or_receipt() {
         let mut admitted = Admitted::default();
         let event = |id: usize| message("push/event", &format!(r#"{{"eventId":"{id}"}}"#));
         for id in 0..=EVENTS_MAX {
             admitted.remember(&event(id), Some(r#"{"accepted":true}"#));
         }
-        assert_eq!(admitted.novelty(&event(0)), Novelty::New);
-        assert_ne!(admitted.novelty(&event(1)), Novelty::New);
+        assert_eq!(novelty(&admitted, &event(0)), Novelty::New);
+        assert_ne!(novelty(&admitted, &event(1)), Novelty::New);
         assert_eq!(admitted.seen.len(), EVENTS_MAX);
+        for id in 0..=PARTS_MAX {
+            admitted.remember(&incoming("a", &id.to_string(), "x"), Some("{}"));
+        }
+        assert_eq!(novelty(&admitted, &incoming("a", "0", "x")), Novelty::New);
+        assert_eq!(admitted.seen.len(), EVENTS_MAX + PARTS_MAX);
+        let long = "x".repeat(ID_BYTES_MAX + 1);
+        admitted.remember(&incoming("a", &long, "x"), Some("{}"));
+        assert_eq!(novelty(&admitted, &incoming("a", &long, "x")), Novelty::New);
+        let fill = "x".repeat(RECEIPT_BYTES_MAX);
+        let result =
+            format!(r#"{{"results":[{{"messageId":"b","accepted":true,"fill":"{fill}"}}]}}"#);
+        admitted.remember(&incoming("a", "b", "x"), Some(&result));
+        let plain = r#"{"messageId":"b","accepted":true}"#;
+        assert_eq!(
+            novelty(&admitted, &incoming("a", "b", "x")),
+            Novelty::Admitted(plain.into())
+        );
     }
 }

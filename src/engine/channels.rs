@@ -1,7 +1,7 @@
 //! The channels that a server has registered in this epoch, by their descriptors as written, and the registrations that
 //! wait for a host's verdict (G3, G9, G16).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 
@@ -76,6 +76,11 @@ impl Registration {
     pub(super) fn list_from(&self, first: usize) -> String {
         let all = self.offered.iter().skip(first);
         array(all.map(|(_, descriptor)| descriptor))
+    }
+
+    /// The channels that it would register.
+    pub(super) fn ids(&self) -> BTreeSet<String> {
+        self.offered.iter().map(|(id, _)| id.clone()).collect()
     }
 
     /// Whether there is anything left that a host may judge.

@@ -152,6 +152,14 @@ pub enum Decision {
         /// How many.
         messages: u64,
     },
+    /// Messages inside a world message were refused one by one, for nobody registered their channel (G11). A
+    /// notification with nothing else in it is dropped.
+    UnknownChannel {
+        /// The method of the message that they are in.
+        method: String,
+        /// How many.
+        messages: u64,
+    },
     /// A request was answered with an error of the gateway's own.
     RefusedMessage {
         /// The JSON-RPC code.
@@ -555,6 +563,7 @@ impl Decision {
             Self::Carried { .. } => "carried",
             Self::Dropped { .. } => "dropped",
             Self::Repeated { .. } => "repeated",
+            Self::UnknownChannel { .. } => "unknown-channel",
             Self::RefusedMessage { .. } => "refused-message",
             Self::Kept { .. } => "kept",
             Self::Accepted { .. } => "accepted",

@@ -2,15 +2,18 @@
 //! bounds (G4 to G7). It never decides whether one may pass.
 
 mod ledger;
+mod parking;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use self::ledger::Ledger;
+use self::parking::Parking;
 use super::settings::Bounds;
 use super::snapshot::QueueView;
 use super::timers::{Deadlines, Timer};
 use crate::ids::Epoch;
+use crate::wire::incoming::Receipts;
 use crate::wire::jsonrpc::{Kind, Message};
 
 /// A held request that is no world message waits this long at most (G4).
@@ -33,8 +36,10 @@ pub(super) enum Lane {
 /// A message that waits, or is with a host and not yet answered.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
-    /// As received.
+    /// As received, without what the gateway has settled of it.
     pub(super) message: Message,
+    /// What it has settled (G11, G12).
+    pub(super) receipts: Receipts,
     /// The epoch it came on; an answer goes there or nowhere (A1).
     pub(super) epoch: Epoch,
     /// When it was read.
@@ -80,6 +85,7 @@ impl Item {
     pub(super) fn new(message: Message, epoch: Epoch, received: Instant, lane: Lane) -> Self {
         Self {
             message,
+            receipts: Receipts::default(),
             epoch,
             received,
             lane,
@@ -132,7 +138,7 @@ impl Load {
 pub(super) struct Waiting {
     items: BTreeMap<Seq, Item>,
     lanes: BTreeMap<Lane, BTreeSet<Seq>>,
-    parked: BTreeMap<Box<str>, BTreeSet<Seq>>,
+    parking: Parking,
     held_notifications: BTreeSet<Seq>,
     kept_ones: BTreeSet<Seq>,
     deadlines: Deadlines<(Timer, Seq)>,
@@ -276,38 +282,48 @@ impl Waiting {
         Some(item)
     }
 
-    /// Waits for `what` outside its lane, so that others pass it (G9, G11).
-    pub(super) fn park(&mut self, seq: Seq, what: &str) {
+    /// Waits for `what` outside its lane, so that others pass it (G9, G11), but none of `channels`: what is said there
+    /// later waits for the same.
+    pub(super) fn park(&mut self, seq: Seq, what: &str, channels: Vec<String>) {
+        let Some(item) = self.lift(seq) else {
+            return;
+        };
+        let place = Place::Parked(what.into());
+        self.insert(seq, Item { place, ..item });
+        self.parking.block(what, channels);
+    }
+
+    /// What is settled of a message goes out of it.
+    pub(super) fn settle(&mut self, seq: Seq, message: Message, receipts: Receipts) {
         if let Some(item) = self.lift(seq) {
-            let place = Place::Parked(what.into());
-            self.insert(seq, Item { place, ..item });
+            self.insert(
+                seq,
+                Item {
+                    message,
+                    receipts,
+                    ..item
+                },
+            );
         }
+    }
+
+    /// What an earlier message of that channel waits for.
+    pub(super) fn blocks(&self, channel: &str) -> Option<&str> {
+        self.parking.blocks(channel)
     }
 
     /// Puts back into their lanes those that wait for something that `came`; whether there were any.
     pub(super) fn unpark(&mut self, came: impl Fn(&str) -> bool) -> bool {
-        let seqs: Vec<Seq> = self
-            .parked
-            .iter()
-            .filter(|(what, _)| came(what))
-            .flat_map(|(_, seqs)| seqs.iter().copied())
-            .collect();
+        let seqs = self.parking.like(came);
         for seq in &seqs {
             self.put_back(*seq);
         }
         !seqs.is_empty()
     }
 
-    /// Whether any waits for that.
-    pub(super) fn is_awaited(&self, what: &str) -> bool {
-        self.parked.contains_key(what)
-    }
-
-    /// Takes out those that wait for something like that.
-    pub(super) fn take_parked(&mut self, like: impl Fn(&str) -> bool) -> Vec<Item> {
-        let parked = self.parked.iter().filter(|(what, _)| like(what));
-        let seqs: Vec<Seq> = parked.flat_map(|(_, seqs)| seqs.iter().copied()).collect();
-        seqs.into_iter().filter_map(|seq| self.take(seq)).collect()
+    /// Those that wait for something like that.
+    pub(super) fn parked(&self, like: impl Fn(&str) -> bool) -> Vec<Seq> {
+        self.parking.like(like)
     }
 
     fn put_back(&mut self, seq: Seq) {
@@ -369,7 +385,7 @@ impl Waiting {
                 self.lanes.entry(item.lane).or_default().insert(seq);
             }
             Place::Parked(what) => {
-                self.parked.entry(what.clone()).or_default().insert(seq);
+                self.parking.enter(what, seq);
             }
             Place::Out => self.out += 1,
         }
@@ -411,13 +427,7 @@ impl Waiting {
             Place::Lane => {
                 self.lanes.entry(item.lane).or_default().remove(&seq);
             }
-            Place::Parked(what) => {
-                let set = self.parked.entry(what.clone()).or_default();
-                set.remove(&seq);
-                if set.is_empty() {
-                    self.parked.remove(what);
-                }
-            }
+            Place::Parked(what) => self.parking.leave(what, seq),
             Place::Out => {
                 self.out -= 1;
                 return;
@@ -481,6 +491,16 @@ impl Waiting {
     /// A message.
     pub(super) fn get(&self, seq: Seq) -> Option<&Item> {
         self.items.get(&seq)
+    }
+
+    /// A message that waits in a lane.
+    pub(super) fn in_lane(&self, seq: Seq) -> Option<&Item> {
+        self.get(seq).filter(|item| item.place == Place::Lane)
+    }
+
+    /// A message that no host has.
+    pub(super) fn waits(&self, seq: Seq) -> Option<&Item> {
+        self.get(seq).filter(|item| item.place != Place::Out)
     }
 
     /// The first message of a lane.

@@ -8,6 +8,7 @@ mod delivery;
 mod downstream;
 mod exchange;
 mod hooks;
+mod itemised;
 mod keeping;
 mod lists;
 mod manifest;
@@ -238,8 +239,8 @@ impl Traffic {
     }
 
     /// The serving epoch has lasted (R5): its server has registered what it registers (G9).
-    pub(super) fn last(&mut self, out: &mut Outbox) {
-        self.drop_gone(out);
+    pub(super) fn last(&mut self, at: Moment, out: &mut Outbox) {
+        self.drop_gone(at, out);
         self.finish(out);
     }
 
@@ -567,7 +568,7 @@ mod tests {
                 3 => rig.event(session, HostEvent::Detached),
                 4 => rig.wait(Duration::from_secs(dice.roll(20))),
                 5 => rig.run(|traffic, at, out| traffic.pause(session == 1, at, out)),
-                6 => rig.run(|traffic, _, out| traffic.last(out)),
+                6 => rig.run(Traffic::last),
                 7 => rig.stored(dice.roll(100), dice.roll(4) == 0),
                 8..=10 => rig.host(session, &line(&mut dice, &ASKED)),
                 _ if serving => rig.server(&line(&mut dice, &METHODS)),

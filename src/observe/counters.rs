@@ -36,7 +36,10 @@ const METHODS: [&str; 2] = [method::TOOLS_CALL, OTHER];
 /// The errors of calls that exist as labels. Their kinds are on the gateway's own histogram: here they would be 17
 /// series each.
 const ERRORS: [&str; 2] = ["", "error"];
+/// Of a label, what it has no value of its own for.
 const OTHER: &str = "other";
+/// As a code: nobody registered the channel of a message inside a `channels/incoming` (G11).
+const UNKNOWN_CHANNEL: &str = "unknown_channel";
 
 /// The counters of one server.
 pub(super) struct Counters {
@@ -129,7 +132,7 @@ impl Counters {
         );
         page.counters(
             "tidegate_server_messages_refused_total",
-            "Requests answered with an error of the gateway's own.",
+            "Requests answered with an error of the gateway's own, and messages refused one by one (unknown_channel).",
             |row, samples| row.counters().refused.show(["code"], samples),
         );
         page.counters(
@@ -194,6 +197,9 @@ impl Counters {
                 self.dropped.add([reason.label()], *count);
             }
             Decision::Repeated { messages, .. } => self.repeated.add([], *messages),
+            Decision::UnknownChannel { messages, .. } => {
+                self.refused.add([UNKNOWN_CHANNEL], *messages);
+            }
             Decision::RefusedMessage { code, .. } => self.refused.add([code_label(*code)], 1),
             Decision::Flushed { queue, messages } => {
                 self.flushed.add([queue.label()], *messages);
@@ -298,7 +304,8 @@ fn ended(transport: &str) -> Tally<2> {
 
 fn refused() -> Tally<1> {
     let known = CODES.map(|(_, code)| ([code], true));
-    Tally::new(known.into_iter().chain([([OTHER], false)]))
+    let rare = [OTHER, UNKNOWN_CHANNEL].map(|code| ([code], false));
+    Tally::new(known.into_iter().chain(rare))
 }
 
 fn shown<const M: usize>(values: [&'static str; M]) -> Tally<1> {

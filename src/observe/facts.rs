@@ -127,6 +127,10 @@ pub(super) fn facts(decision: &Decision) -> Facts {
         Decision::Repeated { method, messages } => {
             plain(json!({ "method": method, "messages": messages }))
         }
+        Decision::UnknownChannel { method, messages } => loud(
+            Level::WARN,
+            json!({ "method": method, "messages": messages }),
+        ),
         Decision::RefusedMessage { code, method } => {
             loud(Level::WARN, json!({ "code": code, "method": method }))
         }

@@ -9,6 +9,7 @@ pub mod beginning;
 pub mod capability;
 pub mod digest;
 pub mod framing;
+pub mod incoming;
 pub mod jsonrpc;
 pub mod mcp;
 pub mod mcpl;

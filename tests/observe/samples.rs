@@ -146,6 +146,10 @@ fn one_of_each() -> Vec<Decision> {
             method: "push/event".into(),
             messages: 2,
         },
+        Decision::UnknownChannel {
+            method: "channels/incoming".into(),
+            messages: 1,
+        },
         Decision::Lasted {
             lived: seconds(300),
         },

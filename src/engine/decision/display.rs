@@ -122,6 +122,13 @@ impl fmt::Display for Decision {
                     "answered {messages} repeated {method} message{s} as the first time"
                 )
             }
+            Self::UnknownChannel { method, messages } => {
+                let s = plural(*messages);
+                write!(
+                    f,
+                    "refused {messages} message{s} of {method}: nobody registered their channel"
+                )
+            }
             Self::RefusedMessage { code, method } => {
                 write!(f, "refused {} with {code}", named(method))
             }

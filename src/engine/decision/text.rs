@@ -31,6 +31,7 @@ impl Decision {
             Self::Refused { problem } => Some(problem),
             Self::Dropped { method, .. }
             | Self::Repeated { method, .. }
+            | Self::UnknownChannel { method, .. }
             | Self::RefusedMessage { method, .. }
             | Self::Called { method, .. }
             | Self::Orphaned { method }

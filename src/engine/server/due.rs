@@ -97,7 +97,7 @@ impl Server {
         self.outbox.decide(epoch, Decision::Lasted { lived });
         self.outbox.record(Record::Lasted);
         self.outbox.record(Record::Count(0));
-        self.traffic.last(&mut self.outbox);
+        self.traffic.last(at, &mut self.outbox);
         let mcpl = self.is_mcpl();
         let cause = ClearCause::Lasted(lived);
         self.episode.close(

@@ -85,7 +85,7 @@ impl Traffic {
                 self.recall(seq, out);
             }
             if let Want::Channels { ticket } = ask.want {
-                self.channels.resume(ticket);
+                self.unregister(ticket, at, out);
             }
             if let (None, Some(id)) = (ask.waiting, ask.id) {
                 let error = Error::new(

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::Traffic;
 use super::delivery::token_of;
+use super::itemised;
 use crate::engine::answers::{Asker, Call, Own, Want};
 use crate::engine::decision::{Class, Decision, DropReason};
 use crate::engine::input::Moment;
@@ -253,12 +254,13 @@ impl Traffic {
         let Some((ours, ask)) = ours.and_then(|id| Some((id, self.asks.take(session, id)?))) else {
             return self.say_dropped(DropReason::Unmatched, "", 1, out);
         };
-        if let Some(seq) = ask.waiting {
-            self.delivered(seq, message.result(), out);
-        }
+        let item = ask
+            .waiting
+            .and_then(|seq| self.delivered(seq, message.result(), out));
         match (&ask.want, &ask.id) {
             (Want::Answer | Want::Listing, Some(id)) if self.serving == Some(ask.epoch) => {
-                self.answer_server(ask.epoch, message.with_id(id.as_str()), out);
+                let frame = itemised::answer(item.as_ref(), message, id);
+                self.answer_server(ask.epoch, frame, out);
             }
             // The gateway accepted it, and has told of the host's verdict (A3).
             (Want::Answer, None) => {}

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::Traffic;
+use super::{Traffic, itemised};
 use crate::engine::admission;
 use crate::engine::decision::{Decision, DropReason};
 use crate::engine::input::{Stored, Synced};
@@ -54,6 +54,9 @@ impl Traffic {
     /// Answers what no host has answered in time, where it is on disk, and refuses what no disk takes (A3).
     pub(super) fn accept_overdue(&mut self, out: &mut Outbox) {
         while let Some(seq) = self.waiting.acceptable(&self.settings.bounds) {
+            if !self.settle_unknown(seq, out) {
+                continue;
+            }
             let Some(item) = self.waiting.accept(seq) else {
                 return;
             };
@@ -68,7 +71,7 @@ impl Traffic {
 
     fn accept(&self, item: &Item, out: &mut Outbox) {
         if let Some(id) = item.message.id_text() {
-            let result = admission::acceptance(&item.message);
+            let result = itemised::acceptance(item);
             self.answer_server(item.epoch, jsonrpc::response(id, &result), out);
         }
         let method = item.message.method().into();
@@ -91,7 +94,7 @@ mod tests {
 
     use bytes::Bytes;
 
-    use super::super::rig::{CHAT, Rig, field};
+    use super::super::rig::{CHAT, Rig, field, register};
     use super::*;
     use crate::engine::input::HostEvent;
     use crate::engine::output::{Mark, Record};
@@ -153,6 +156,8 @@ mod tests {
     #[test]
     fn a3_the_gateway_accepts_for_the_host_when_the_time_has_come_and_the_message_is_stored() {
         let mut rig = alone();
+        rig.server(&register("c"));
+        rig.take_sent();
         rig.server(&push(1));
         rig.stored(1, false);
         rig.server(&incoming(2));

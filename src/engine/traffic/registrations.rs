@@ -1,6 +1,7 @@
 //! Registrations of channels as traffic: judged by the host that serves, by the gateway in its stead, and replayed to
 //! the next host (G3, G13).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Traffic;
@@ -30,13 +31,14 @@ impl Traffic {
             return self.put_to_host(session, item, registration, &changes, at, out);
         }
         self.tally.delivered += 1;
+        let ids = registration.ids();
         let result = self.channels.accept(registration);
         if let Some(session) = host {
             out.answer(session, message.with("", &borrowed(&changes)));
         } else if let Some(id) = message.id_text() {
             self.answer_server(item.epoch, jsonrpc::response(id, &result), out);
         }
-        self.channels_came(at, out);
+        self.channels_settled(&ids, at, out);
     }
 
     fn refuse_or_drop(&mut self, item: &Item, error: &Error, out: &mut Outbox) {
@@ -141,6 +143,7 @@ impl Traffic {
             return;
         };
         let as_it_is = registration.refused.is_empty();
+        let ids = registration.ids();
         let result = answer.result().map(|verdicts| {
             let refusal = |id: &str| channels::refusal(verdicts, id);
             self.channels.settle(registration, refusal)
@@ -152,7 +155,14 @@ impl Traffic {
             };
             self.answer_server(ask.epoch, frame, out);
         }
-        self.channels_came(at, out);
+        self.channels_settled(&ids, at, out);
+    }
+
+    /// A registration that nobody waits for any more is none.
+    pub(super) fn unregister(&mut self, ticket: u64, at: Moment, out: &mut Outbox) {
+        if let Some(registration) = self.channels.resume(ticket) {
+            self.channels_settled(&registration.ids(), at, out);
+        }
     }
 
     /// A host did not judge in time: the gateway does, and the host's verdict is taken when it comes (G3).
@@ -168,10 +178,14 @@ impl Traffic {
         };
         let epoch = ask.epoch;
         let theirs = ask.id.take();
+        let mut ids = BTreeSet::new();
         let result = match std::mem::replace(&mut ask.want, Want::Replay) {
             Want::Channels { ticket } => {
                 let registration = self.channels.resume(ticket);
-                registration.map(|registration| self.channels.accept(registration))
+                registration.map(|registration| {
+                    ids = registration.ids();
+                    self.channels.accept(registration)
+                })
             }
             Want::Listing => {
                 ask.want = Want::Ping;
@@ -183,7 +197,7 @@ impl Traffic {
             self.answer_server(epoch, jsonrpc::response(theirs.as_str(), &result), out);
         }
         self.replays.remove(&(session, id));
-        self.channels_came(at, out);
+        self.channels_settled(&ids, at, out);
         self.open_for_host(at, out);
     }
 
@@ -240,20 +254,19 @@ impl Traffic {
         }
     }
 
-    /// Channels were registered: what was kept for them may pass (G9).
-    fn channels_came(&mut self, at: Moment, out: &mut Outbox) {
-        let channels = &self.channels;
-        let came = |what: &str| {
+    /// It is known of these channels whether they are registered: what waited for that is judged again (G9).
+    fn channels_settled(&mut self, ids: &BTreeSet<String>, at: Moment, out: &mut Outbox) {
+        let settled = |what: &str| {
             what.strip_prefix(CHANNEL)
-                .is_some_and(|id| channels.has(id))
+                .is_some_and(|id| ids.contains(id))
         };
-        if self.waiting.unpark(came) {
+        if self.waiting.unpark(settled) {
             self.flush(at, out);
         }
     }
 }
 
-/// What a kept message of a channel waits for, before the channel's id.
+/// What a message of a channel waits for, before the channel's id.
 pub(super) const CHANNEL: &str = "channel ";
 
 fn borrowed(changes: &[(Span, String)]) -> Vec<(Span, &str)> {

@@ -322,6 +322,15 @@ pub(super) fn incoming(id: u64, channel: &str) -> String {
     request(id, "channels/incoming", &params)
 }
 
+/// A server registers a channel.
+pub(super) fn register(channel: &str) -> String {
+    request(
+        100,
+        "channels/register",
+        &format!(r#"{{"channels":[{{"id":"{channel}"}}]}}"#),
+    )
+}
+
 /// A host accepts what it was asked in a line.
 pub(super) fn accepted(host_line: &str) -> String {
     let id = field(host_line, "id");

@@ -2,7 +2,7 @@
 //! (G1, G7, A1, A2, A7).
 
 use super::Traffic;
-use crate::engine::answers::{Asker, Call, Own};
+use crate::engine::answers::{Ask, Asker, Call, Own, Want};
 use crate::engine::decision::{Class, Decision, DropReason};
 use crate::engine::gate;
 use crate::engine::input::Moment;
@@ -73,7 +73,7 @@ impl Traffic {
                 self.tally.delivered += 1;
             }
             method::PROGRESS => self.take_progress(message, at, out),
-            method::CANCELLED => self.take_cancel(epoch, message, out),
+            method::CANCELLED => self.take_cancel(epoch, message, at, out),
             name if message.kind() == Kind::Request => {
                 let method = methods::find(name);
                 let why = method.and_then(|method| method.misplaced(Sender::Server));
@@ -186,7 +186,7 @@ impl Traffic {
     }
 
     /// The server no longer wants an answer: of what is held, or of what a host has (G4, A7).
-    fn take_cancel(&mut self, epoch: Epoch, message: &Message, out: &mut Outbox) {
+    fn take_cancel(&mut self, epoch: Epoch, message: &Message, at: Moment, out: &mut Outbox) {
         let name = message.method();
         let Some(span) = message.param(&["requestId"]) else {
             return self.drop_read(DropReason::Unmatched, name, 1, out);
@@ -199,12 +199,21 @@ impl Traffic {
         } else if let Some((session, ours)) = self.asks.find(epoch, id) {
             out.answer(session, message.with("", &[(span, &ours.to_string())]));
             self.tally.delivered += 1;
-            let ask = self.asks.take(session, ours);
-            if let Some(seq) = ask.and_then(|ask| ask.waiting) {
-                self.take_back(seq, out);
+            if let Some(ask) = self.asks.take(session, ours) {
+                self.abandon(&ask, at, out);
             }
         } else {
             self.drop_read(DropReason::Unmatched, name, 1, out);
+        }
+    }
+
+    /// Nobody waits any more for what a host was asked.
+    fn abandon(&mut self, ask: &Ask, at: Moment, out: &mut Outbox) {
+        if let Some(seq) = ask.waiting {
+            self.take_back(seq, at, out);
+        }
+        if let Want::Channels { ticket } = ask.want {
+            self.unregister(ticket, at, out);
         }
     }
 

@@ -2,14 +2,15 @@
 //! what it lacks, kept over a boundary, too old (G4–G12).
 
 use super::authority::Lack;
-use super::registrations::CHANNEL;
+use super::itemised::Verdict;
 use super::{Traffic, WINDOW};
-use crate::engine::admission::{self, Novelty};
+use crate::engine::admission;
 use crate::engine::decision::{Decision, DropReason, Queue};
 use crate::engine::input::Moment;
 use crate::engine::outbox::Outbox;
 use crate::engine::queue::{Held, Item, Lane, Seq};
-use crate::wire::jsonrpc::{self, Error, code};
+use crate::wire::incoming::{self, Part};
+use crate::wire::jsonrpc::{Error, code};
 use crate::wire::mcpl::Plane;
 
 /// What a repeated message waits for while a host has the first.
@@ -42,7 +43,7 @@ impl Traffic {
     }
 
     /// Whether the next message of a lane may pass now.
-    fn passes(&self, lane: Lane) -> bool {
+    pub(super) fn passes(&self, lane: Lane) -> bool {
         let open = match lane {
             Lane::Control => self.gate.is_open(Plane::Control, false),
             Lane::Data => self.gate.is_open(Plane::Data, false),
@@ -81,10 +82,10 @@ impl Traffic {
     }
 
     fn admit_waiting(&mut self, seq: Seq, flushed: &mut [u64; 2], at: Moment, out: &mut Outbox) {
-        let Some(item) = self.waiting.get(seq).filter(|item| self.passes(item.lane)) else {
+        let item = self.waiting.in_lane(seq);
+        let Some(item) = item.filter(|item| self.passes(item.lane)).cloned() else {
             return;
         };
-        let item = item.clone();
         let [held, kept] = flushed;
         let count = if item.kept { kept } else { held };
         if self.admit(Some(seq), item, at, out) {
@@ -125,10 +126,10 @@ impl Traffic {
         out: &mut Outbox,
     ) -> bool {
         if let Some(lack) = lack {
-            return self.park(seq, item, &lack.awaited(), out);
+            return self.park(seq, item, &lack.awaited(), &[], out);
         }
         if let Some(what) = self.awaited_channel(&item) {
-            return self.park(seq, item, &what, out);
+            return self.park(seq, item, &what, &[], out);
         }
         let Some(session) = self.hosts.serving() else {
             if seq.is_none() {
@@ -136,55 +137,53 @@ impl Traffic {
             }
             return false;
         };
-        match self.admitted.novelty(&item.message) {
-            Novelty::New => self.deliver(session, seq, item, out),
-            Novelty::Admitted(receipt) => self.answer_duplicate(seq, &item, &receipt, out),
-            Novelty::Undecided => return self.park(seq, item, RECEIPT, out),
+        let verdicts = self.verdicts(&item);
+        if verdicts.contains(&Verdict::Undecided) {
+            return self.park(seq, item, RECEIPT, &verdicts, out);
+        }
+        if let Some(item) = self.settle_parts(seq, item, verdicts, out) {
+            self.deliver(session, seq, item, out);
         }
         true
     }
 
-    /// A kept message waits for its channel, and a live one behind it while a host judges that channel (G9).
-    fn awaited_channel(&self, item: &Item) -> Option<String> {
-        let channels = &self.channels;
-        let id = admission::missing_channel(&item.message, |id| channels.has(id))?;
-        let what = format!("{CHANNEL}{id}");
-        let behind = || self.waiting.is_awaited(&what) && channels.is_pending(&id);
-        (item.kept || behind()).then_some(what)
-    }
-
-    fn park(&mut self, seq: Option<Seq>, item: Item, what: &str, out: &mut Outbox) -> bool {
+    /// Parks a message: nothing that is said later in a channel of it passes it, but for those of its parts that need
+    /// no host.
+    fn park(
+        &mut self,
+        seq: Option<Seq>,
+        item: Item,
+        what: &str,
+        verdicts: &[Verdict],
+        out: &mut Outbox,
+    ) -> bool {
+        let settled = |at: usize| verdicts.get(at).is_some_and(|one| *one != Verdict::Open);
+        let parts = incoming::parts(&item.message).into_iter().enumerate();
+        let channels = parts
+            .filter(|(at, _)| !settled(*at))
+            .filter_map(|(_, part)| Part::channel(part))
+            .collect();
         if let Some(seq) = seq.or_else(|| self.hold(item, out)) {
-            self.waiting.park(seq, what);
+            self.waiting.park(seq, what, channels);
         }
         false
     }
 
-    fn answer_duplicate(&mut self, seq: Option<Seq>, item: &Item, receipt: &str, out: &mut Outbox) {
-        if let Some(seq) = seq {
-            self.waiting.take(seq);
+    /// A host answered a world message: it is delivered, and what repeats it gets the same receipt (G12). Returns it.
+    pub(super) fn delivered(
+        &mut self,
+        seq: Seq,
+        result: Option<&str>,
+        out: &mut Outbox,
+    ) -> Option<Item> {
+        let item = self.waiting.take(seq)?;
+        self.tally.delivered += 1;
+        if item.accepted {
+            self.tell_verdict(&item, result, out);
         }
-        if let Some(id) = item.message.id_text() {
-            self.answer_server(item.epoch, jsonrpc::response(id, receipt), out);
-        }
-        self.tally.duplicate += 1;
-        let repeated = Decision::Repeated {
-            method: item.message.method().into(),
-            messages: 1,
-        };
-        out.decide(self.serving, repeated);
-    }
-
-    /// A host answered a world message: it is delivered, and what repeats it gets the same receipt (G12).
-    pub(super) fn delivered(&mut self, seq: Seq, result: Option<&str>, out: &mut Outbox) {
-        if let Some(item) = self.waiting.take(seq) {
-            self.tally.delivered += 1;
-            if item.accepted {
-                self.tell_verdict(&item, result, out);
-            }
-            self.admitted.remember(&item.message, result);
-            self.waiting.unpark(|what| what == RECEIPT);
-        }
+        self.admitted.remember(&item.message, result);
+        self.waiting.unpark(|what| what == RECEIPT);
+        Some(item)
     }
 
     /// A host went without answering a world message (G13).
@@ -204,18 +203,13 @@ impl Traffic {
     }
 
     /// A server no longer wants an answer from the host that has its world message (A7).
-    pub(super) fn take_back(&mut self, seq: Seq, out: &mut Outbox) {
+    pub(super) fn take_back(&mut self, seq: Seq, at: Moment, out: &mut Outbox) {
         if let Some(item) = self.waiting.take(seq) {
             self.admitted.recall(&item.message);
             self.waiting.unpark(|what| what == RECEIPT);
             self.drop_items(DropReason::Cancelled, &[item], out);
+            self.refill(at, out);
         }
-    }
-
-    /// The serving epoch has lasted: what was kept for a channel that it never registered has nowhere to go (G9).
-    pub(super) fn drop_gone(&mut self, out: &mut Outbox) {
-        let gone = self.waiting.take_parked(|what| what.starts_with(CHANNEL));
-        self.drop_items(DropReason::ChannelGone, &gone, out);
     }
 
     /// A boundary for what waits (G5).
@@ -513,8 +507,30 @@ mod tests {
         rig.lose();
         rig.settled();
         assert_eq!(rig.waiting(), [0, 0, 1, 0]);
-        rig.run(|traffic, _, out| traffic.last(out));
+        rig.run(Traffic::last);
         assert_eq!(rig.dropped("channel_gone"), 1);
+    }
+
+    #[test]
+    fn g10_a_flush_within_a_flush_delivers_nothing_twice() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.adopt(CHAT);
+        rig.server(&incoming(1, "chat:1"));
+        rig.take_sent();
+        rig.lose();
+        rig.adopt(CHAT);
+        for change in [r#""removed":["chat:1"]"#, r#""added":[{"id":"chat:1"}]"#] {
+            rig.server(&format!(
+                r#"{{"jsonrpc":"2.0","method":"channels/changed","params":{{{change}}}}}"#
+            ));
+        }
+        rig.server(&request(2, "push/event", "{}"));
+        rig.accept();
+        let told = rig.take_answers(1);
+        let told = told.iter().map(|line| field(line, "method"));
+        let world: Vec<_> = told.filter(|name| name != "channels/changed").collect();
+        assert_eq!(world, ["channels/incoming", "push/event"]);
     }
 
     #[test]
