@@ -17,6 +17,7 @@ mod away;
 mod crash_loop;
 mod kept;
 mod messages;
+mod methods;
 mod real_servers;
 mod refused;
 mod reloads;
