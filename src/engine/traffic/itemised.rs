@@ -171,6 +171,10 @@ impl Traffic {
 
     /// The serving epoch has lasted: what was kept for a channel that it never registered has nowhere to go (G9).
     pub(super) fn drop_gone(&mut self, at: Moment, out: &mut Outbox) {
+        // A registration may wait for its grant.
+        if !self.is_settled() {
+            return;
+        }
         for seq in self.waiting.parked(|what| what.starts_with(CHANNEL)) {
             let Some(item) = self.waiting.get(seq).filter(|item| item.kept) else {
                 continue;

@@ -512,6 +512,29 @@ mod tests {
     }
 
     #[test]
+    fn g9_a_channel_whose_registration_waits_when_its_epoch_has_lasted_is_not_gone() {
+        let mut rig = Rig::new();
+        rig.mcpl_host(1);
+        rig.adopt(CHAT);
+        rig.server(&incoming(1, "chat:1"));
+        rig.take_sent();
+        rig.lose();
+        rig.settled();
+        rig.take_sent();
+        rig.lose();
+        rig.adopt(CHAT);
+        rig.server(REGISTER);
+        rig.run(Traffic::last);
+        rig.accept();
+        let asked = rig.take_answers(1);
+        rig.run(Traffic::last);
+        rig.host(1, &accepted(asked.last().unwrap()));
+        let passed = rig.take_answers(1);
+        assert_eq!(field(&passed[0], "params.messages.0.messageId"), "m1");
+        assert_eq!(rig.dropped("channel_gone"), 0);
+    }
+
+    #[test]
     fn g10_a_flush_within_a_flush_delivers_nothing_twice() {
         let mut rig = Rig::new();
         rig.mcpl_host(1);
