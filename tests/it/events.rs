@@ -88,7 +88,8 @@ impl Events {
         next.unwrap().expect("the event stream ended")
     }
 
-    async fn next(&mut self) -> Event {
+    /// The next one. Nothing is lost where this is not waited for to the end.
+    pub(crate) async fn next(&mut self) -> Event {
         // Comments keep the stream alive, so it is not each line that is waited for.
         let end = Instant::now() + PATIENCE;
         loop {

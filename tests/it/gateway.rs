@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 
 use crate::events::Events;
 use crate::host::Host;
@@ -68,6 +69,16 @@ fn free_port() -> u16 {
             return port;
         }
     }
+}
+
+/// The status and body of an answer that ends with its connection.
+async fn answer_of(mut stream: TcpStream) -> (u16, String) {
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    read.expect("the admin port does not answer").unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
 }
 
 impl Place {
@@ -136,8 +147,10 @@ impl Gateway {
 
     async fn ready(&mut self) {
         let mut tick = tokio::time::interval(Duration::from_millis(10));
+        let end = Instant::now() + PATIENCE;
         loop {
             tick.tick().await;
+            assert!(Instant::now() < end, "not ready:\n{}", self.log());
             if let Some(status) = self.child.try_wait().unwrap() {
                 panic!("the gateway ended at its start, {status}:\n{}", self.log());
             }
@@ -169,12 +182,7 @@ impl Gateway {
 
     /// The status and body of a path of the operator's face.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
-        let mut stream = self.request(path, "").await;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head[9..12].parse().unwrap(), body.to_owned())
+        answer_of(self.request(path, "").await).await
     }
 
     /// Asks for a path in HTTP/1.0, so that the answer comes without chunks and ends with the connection.
@@ -186,6 +194,67 @@ impl Gateway {
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream
+    }
+
+    /// Asks for a change, and returns the status and body of the answer.
+    pub(crate) async fn post(&self, path: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(self.place.admin).await.unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.0\r\nHost: {}\r\nX-Tidegate-Control: 1\r\n\r\n",
+            self.place.admin
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let (status, body) = answer_of(stream).await;
+        (status, serde_json::from_str(&body).unwrap())
+    }
+
+    /// Has an operator's verb done to a server; the server as it is then.
+    pub(crate) async fn operate(&self, server: &str, verb: &str) -> Value {
+        let (status, body) = self.post(&format!("/api/v1/servers/{server}/{verb}")).await;
+        assert_eq!(status, 200, "{body}");
+        body
+    }
+
+    /// A server, as the API tells it.
+    pub(crate) async fn server(&self, server: &str) -> Value {
+        let (status, body) = self.get(&format!("/api/v1/servers/{server}")).await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Waits until this is true of a server, and returns it.
+    pub(crate) async fn until_server(&self, server: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        let end = Instant::now() + PATIENCE;
+        loop {
+            tick.tick().await;
+            let told = self.server(server).await;
+            if is_so(&told) {
+                return told;
+            }
+            assert!(Instant::now() < end, "{told:#}\n{}", self.log());
+        }
+    }
+
+    /// Runs a subcommand against it; what it printed.
+    pub(crate) async fn command(&self, arguments: &[&str]) -> String {
+        let mut command = binary();
+        command
+            .args(arguments)
+            .arg("--config")
+            .arg(self.file("tidegate.json"));
+        let output = tokio::time::timeout(PATIENCE, command.kill_on_drop(true).output()).await;
+        let output = output.expect("the command does not end").unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        assert!(output.status.success(), "{}", text(output.stderr));
+        text(output.stdout)
+    }
+
+    /// Writes another configuration and has it applied.
+    pub(crate) async fn reload(&self, servers: &Value) {
+        self.place.configure(servers);
+        let (status, body) = self.post("/api/v1/reload").await;
+        assert_eq!(status, 200, "{body}");
     }
 
     /// The value of one series, as `name{label="value"}` is written in `/metrics`.

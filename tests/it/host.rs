@@ -38,6 +38,13 @@ impl Received {
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
+    /// A member of its params, at a JSON pointer.
+    pub(crate) fn param(&self, pointer: &str) -> Value {
+        let params = self.params.as_ref().map_or("null", |params| params.get());
+        let params: Value = serde_json::from_str(params).unwrap();
+        params.pointer(pointer).cloned().unwrap_or_default()
+    }
+
     pub(crate) fn is_answer_to(&self, id: &str) -> bool {
         self.method.is_none() && self.id.as_ref().map_or("null", |id| id.get()) == id
     }
@@ -96,6 +103,21 @@ impl Host {
         }
     }
 
+    /// Ends the connection as the protocol has it; what came in before its end.
+    pub(crate) async fn leave(mut self) -> Vec<Received> {
+        let sent = tokio::time::timeout(PATIENCE, self.socket.send(Message::Close(None))).await;
+        sent.expect("nobody reads us").unwrap();
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let next = tokio::time::timeout_at(end, self.socket.next()).await;
+            match next.expect("the connection stays") {
+                Some(Ok(Message::Text(text))) => self.inbox.push_back(Received::parse(&text)),
+                Some(Ok(_)) => {}
+                None | Some(Err(_)) => return self.inbox.into(),
+            }
+        }
+    }
+
     /// Sends one frame of text, which need not be a message.
     pub(crate) async fn send(&mut self, text: impl Into<String>) {
         let sent = self.socket.send(Message::text(text.into()));
@@ -114,7 +136,8 @@ impl Host {
         self.socket.get_mut().write_all(bytes).await.unwrap();
     }
 
-    async fn next(&mut self) -> Received {
+    /// The next message, whatever it is. Nothing is lost where this is not waited for to the end.
+    pub(crate) async fn next(&mut self) -> Received {
         // Pings come all the while, so it is not each frame that is waited for.
         let end = Instant::now() + PATIENCE;
         loop {
@@ -196,6 +219,15 @@ impl Host {
             "clientInfo": {"name": "it", "version": "1"},
         });
         self.ask("initialize", params).await
+    }
+
+    /// An MCPL host's `initialize`, and its policy, which grants all that a bridge uses; the id of the latter.
+    pub(crate) async fn ask_to_serve(&mut self) -> String {
+        self.initialize(json!({"experimental": {"mcpl": {"version": "0.5"}}}))
+            .await;
+        let all =
+            json!({"effectiveCapabilities": ["channels.*", "inferenceRequest", "pushEvents"]});
+        self.ask("featureSets/update", all).await
     }
 
     pub(crate) async fn initialize(&mut self, capabilities: Value) -> Value {

@@ -5,9 +5,12 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a test fails loudly"
+    clippy::print_stdout,
+    reason = "a test fails loudly and says its seed"
 )]
 
+mod account;
+mod bridge;
 mod events;
 mod gateway;
 mod host;
@@ -16,8 +19,11 @@ mod processes;
 mod away;
 mod crash_loop;
 mod kept;
+mod killed;
 mod messages;
 mod methods;
+mod paused;
+mod race;
 mod real_servers;
 mod refused;
 mod reloads;

@@ -35,6 +35,7 @@
 //! - `--manifest FILE`: what it advertises with `--mcpl`, and answers to `mcpl/manifest`
 //! - `--answers FILE`: an object of results by method, for requests that it would not know
 //! - `--heard FILE`: appends each message that it reads, as it was written
+//! - `--script FILE --diary FILE`: a bridge whose lives follow a script, see `script.rs`
 //!
 //! Tools: `echo` (its params and arguments, verbatim), `sleep{ms}`, `exit{code}`, `big{bytes}`, `env{name}`, `pid`,
 //! `crash` (SIGKILL), `notify` (`notifications/tools/list_changed`), `say{messages}` (sends each, verbatim).
@@ -48,6 +49,9 @@
     reason = "a fixture fails loudly"
 )]
 
+mod script;
+mod websocket;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
@@ -56,12 +60,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, fs, process, thread};
 
-use futures_util::{SinkExt, StreamExt};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
-use tokio_tungstenite::tungstenite::protocol::frame::CloseFrame;
-use tokio_tungstenite::tungstenite::{Message, protocol::WebSocketConfig};
+
+use script::Script;
 
 fn main() {
     let flags = Arc::new(Flags::parse(env::args().skip(1)));
@@ -70,7 +72,7 @@ fn main() {
     }
     flags.start();
     match flags.text("ws") {
-        Some(address) => serve_sockets(address, &flags),
+        Some(address) => websocket::serve(address, &flags),
         None => serve_stdio(&flags),
     }
 }
@@ -168,6 +170,10 @@ fn serve_stdio(flags: &Arc<Flags>) {
         Arc::new(move || process::exit(code)),
         grandchild,
     );
+    if let Some(script) = session.script.clone() {
+        let session = Arc::clone(&session);
+        thread::spawn(move || script.run(&session));
+    }
     for line in std::io::stdin().lock().split(b'\n') {
         let Ok(line) = line else { break };
         session.handle(&line);
@@ -234,6 +240,7 @@ struct Session {
     /// Answers since the start, for `--noise`.
     answered: AtomicU32,
     deaf: Mutex<bool>,
+    script: Option<Arc<Script>>,
 }
 
 type Members = BTreeMap<String, Box<RawValue>>;
@@ -253,6 +260,7 @@ impl Session {
             grandchild,
             answered: AtomicU32::new(0),
             deaf: Mutex::new(false),
+            script: Script::of(flags),
         })
     }
 
@@ -276,21 +284,25 @@ impl Session {
             .and_then(|raw| serde_json::from_str(raw.get()).ok());
         match (method.as_deref(), message.get("id")) {
             (Some("notifications/initialized"), None) => self.initialized(),
-            (Some(_), None) => {}
+            (Some(method), None) => {
+                let params = message.get("params").map_or("{}", |raw| raw.get());
+                let script = self.script.as_ref();
+                script.inspect(|script| script.notified(method, params));
+            }
             (None, id) => self.acknowledged(id.map_or("null", |id| id.get()), &message),
             (Some(method), Some(id)) => self.request(method, id.get(), &message),
         }
     }
 
     fn acknowledged(&self, id: &str, message: &Members) {
-        let Some(file) = self.flags.text("acks") else {
-            return;
-        };
         let verdict = message.get("result").or(message.get("error"));
-        append(
-            file,
-            &format!("{id} {}", verdict.map_or("null", |raw| raw.get())),
-        );
+        let verdict = verdict.map_or("null", |raw| raw.get());
+        if let Some(file) = self.flags.text("acks") {
+            append(file, &format!("{id} {verdict}"));
+        }
+        if let Some(script) = &self.script {
+            script.got(id, verdict);
+        }
     }
 
     fn request(self: &Arc<Self>, method: &str, id: &str, message: &Members) {
@@ -368,25 +380,37 @@ impl Session {
         if self.flags.dies("never-handshake") {
             return;
         }
-        let params: Value = serde_json::from_str(params).unwrap_or_default();
-        let asked = params["protocolVersion"].as_str().unwrap_or("2024-11-05");
-        let mut capabilities = json!({"tools": {"listChanged": true}});
-        if self.flags.has("mcpl") {
-            capabilities["experimental"] = json!({"mcpl": self.manifest()});
+        if let Some(script) = &self.script {
+            return script.initialize(id, message);
         }
-        let result = json!({
-            "protocolVersion": self.flags.text("revision").unwrap_or(asked),
-            "capabilities": capabilities,
-            "serverInfo": {"name": self.flags.text("name").unwrap_or("faultd"), "version": "1"},
-        });
+        let offered = self.flags.has("mcpl").then(|| self.manifest());
+        let result = self.introduction(params, offered);
         if self.flags.has("register") {
             let text = answer_text(id, "result", &result.to_string(), message);
-            return (self.out)(&[text.as_bytes(), register().to_string().as_bytes()]);
+            return (self.out)(&[text.as_bytes(), register(Some(1)).to_string().as_bytes()]);
         }
         self.answer(id, "result", &result.to_string(), message);
     }
 
+    /// The result of `initialize`.
+    fn introduction(&self, params: &str, mcpl: Option<Value>) -> Value {
+        let params: Value = serde_json::from_str(params).unwrap_or_default();
+        let asked = params["protocolVersion"].as_str().unwrap_or("2024-11-05");
+        let mut capabilities = json!({"tools": {"listChanged": true}});
+        if let Some(manifest) = mcpl {
+            capabilities["experimental"] = json!({ "mcpl": manifest });
+        }
+        json!({
+            "protocolVersion": self.flags.text("revision").unwrap_or(asked),
+            "capabilities": capabilities,
+            "serverInfo": {"name": self.flags.text("name").unwrap_or("faultd"), "version": "1"},
+        })
+    }
+
     fn initialized(self: &Arc<Self>) {
+        if let Some(script) = &self.script {
+            script.initialized();
+        }
         *self.deaf.lock().unwrap() = self.flags.has("deaf");
         if self.flags.dies("die-after-ms") {
             let (after, die) = (
@@ -423,11 +447,15 @@ impl Session {
                 fs::write(&next, n.to_string()).unwrap();
                 fs::rename(next, file).unwrap();
             }
-            self.send(&incoming(n));
+            self.send(&incoming(n, 1));
         }
     }
 
     fn policy(self: &Arc<Self>, id: &str, message: &Members) {
+        let script = self.script.as_ref();
+        if script.is_some_and(|script| script.policy(id, message)) {
+            return;
+        }
         let error = r#"{"code":-32603,"message":"no policy today"}"#;
         let (member, value) = match self.flags.text("policy-answer").unwrap_or("accept") {
             "accept" => ("result", r#"{"accepted":true}"#),
@@ -542,14 +570,20 @@ fn manifest() -> Value {
     })
 }
 
-fn register() -> Value {
-    let channel = json!({"id": "chat:room-1", "type": "chat", "label": "room-1", "direction": "bidirectional"});
-    json!({"jsonrpc": "2.0", "id": 100, "method": "channels/register", "params": {"channels": [channel]}})
+/// Of one room, or of both.
+fn register(room: Option<u64>) -> Value {
+    let rooms = room.map_or(vec![1, 2], |room| vec![room]);
+    let channel = |room: &u64| {
+        json!({"id": format!("chat:room-{room}"), "type": "chat", "label": format!("room-{room}"),
+            "direction": "bidirectional"})
+    };
+    let channels: Vec<Value> = rooms.iter().map(channel).collect();
+    json!({"jsonrpc": "2.0", "id": 100, "method": "channels/register", "params": {"channels": channels}})
 }
 
-fn incoming(n: u64) -> Value {
+fn incoming(n: u64, room: u64) -> Value {
     let message = json!({
-        "channelId": "chat:room-1",
+        "channelId": format!("chat:room-{room}"),
         "messageId": format!("m-{n}"),
         "author": {"id": "u-1", "name": "Ada"},
         "timestamp": "2026-01-01T00:00:00Z",
@@ -566,110 +600,4 @@ fn big(bytes: u64) -> String {
         .unwrap()
         .saturating_sub(head.len() + 3);
     format!("{head}{}\"}}}}", "x".repeat(fill))
-}
-
-// WebSocket.
-
-fn serve_sockets(address: &str, flags: &Arc<Flags>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .worker_threads(2)
-        .build();
-    runtime.unwrap().block_on(async {
-        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
-        println!("listening ws://{}", listener.local_addr().unwrap());
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            stream.set_nodelay(true).unwrap();
-            tokio::spawn(serve_socket(stream, Arc::clone(flags)));
-        }
-    });
-}
-
-async fn serve_socket(stream: tokio::net::TcpStream, flags: Arc<Flags>) {
-    let judge = Arc::clone(&flags);
-    let admit = move |request: &Request, response| admit(&judge, request, response);
-    let config = WebSocketConfig::default()
-        .max_message_size(None)
-        .max_frame_size(None);
-    let accepted =
-        tokio_tungstenite::accept_hdr_async_with_config(stream, admit, Some(config)).await;
-    let Ok(socket) = accepted else { return };
-    let (mut sink, mut source) = socket.split();
-    let (queue, mut queued) = tokio::sync::mpsc::unbounded_channel::<Option<Vec<u8>>>();
-    let (out, die) = (queue.clone(), queue);
-    let session = Session::new(
-        &flags,
-        Arc::new(move |messages: &[&[u8]]| drop(out.send(Some(messages.join(&b'\n'))))),
-        Arc::new(move || drop(die.send(None))),
-        None,
-    );
-    let code = flags
-        .number("close-code")
-        .map(|code| u16::try_from(code).unwrap());
-    let writer = tokio::spawn(async move {
-        while let Some(Some(bytes)) = queued.recv().await {
-            let frame = match String::from_utf8(bytes) {
-                Ok(text) => Message::text(text),
-                Err(error) => Message::binary(error.into_bytes()),
-            };
-            if sink.send(frame).await.is_err() {
-                return None;
-            }
-        }
-        let frame = CloseFrame {
-            code: code?.into(),
-            reason: "told to".into(),
-        };
-        sink.send(Message::Close(Some(frame))).await.ok()
-    });
-    let reader = async {
-        while let Some(Ok(message)) = source.next().await {
-            for line in message.into_data().split(|byte| *byte == b'\n') {
-                tokio::task::block_in_place(|| session.handle(line));
-            }
-            if session.is_deaf() {
-                std::future::pending::<()>().await;
-            }
-        }
-    };
-    let mut writer = writer;
-    tokio::select! {
-        () = reader => {}
-        closed = &mut writer => {
-            // After a close frame the peer's own is read; without one the socket breaks off.
-            if matches!(closed, Ok(Some(()))) {
-                while let Some(Ok(_)) = source.next().await {}
-            }
-        }
-    }
-    writer.abort();
-}
-
-fn admit(flags: &Flags, request: &Request, response: Response) -> Result<Response, ErrorResponse> {
-    let status = match (flags.number("refuse-status"), flags.text("ws-token")) {
-        (Some(status), _) => u16::try_from(status).unwrap(),
-        (None, Some(token)) if !presents(request, token) => 401,
-        _ => return Ok(response),
-    };
-    let mut refusal = ErrorResponse::new(None);
-    *refusal.status_mut() = status.try_into().unwrap();
-    if let Some(after) = flags.text("retry-after") {
-        refusal
-            .headers_mut()
-            .insert("retry-after", after.parse().unwrap());
-    }
-    Err(refusal)
-}
-
-fn presents(request: &Request, token: &str) -> bool {
-    let query = request.uri().query().unwrap_or_default();
-    let header = request
-        .headers()
-        .get("authorization")
-        .and_then(|value| value.to_str().ok());
-    query
-        .split('&')
-        .any(|pair| pair.strip_prefix("token=") == Some(token))
-        || header.and_then(|value| value.strip_prefix("Bearer ")) == Some(token)
 }
