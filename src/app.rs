@@ -14,6 +14,7 @@ use crate::driver::Gateway;
 use crate::face::access::{Access, Permit};
 use crate::face::{listener, websocket};
 use crate::journal::{self, Journal};
+use crate::notify::{self, Notifier};
 use crate::observe::Observer;
 use crate::transport;
 
@@ -35,6 +36,7 @@ struct Parts {
     gateway: Gateway,
     observer: Observer,
     journal: Journal,
+    notifier: Notifier,
     access: watch::Sender<Access>,
     operators: watch::Sender<admin::Settings>,
     /// As it was last applied; held while one is being applied.
@@ -73,7 +75,10 @@ impl App {
             tracing::warn!(%error, "orphaned processes of servers cannot be adopted");
         }
         observer.reloaded(true);
+        // Before the first server can go down.
+        let notifier = Notifier::new(&config, journal.clone(), observer.clone());
         let gateway = Gateway::start(&config.servers, journal.clone(), observer.clone());
+        notifier.run(&gateway);
         let parts = Arc::new(Parts {
             access: watch::Sender::new(access(&config)),
             operators: watch::Sender::new(operator_settings(&config, admin)),
@@ -81,6 +86,7 @@ impl App {
             gateway,
             observer,
             journal,
+            notifier,
         });
         let stop = CancellationToken::new();
         let router = websocket::router(parts.gateway.clone(), parts.access.subscribe());
@@ -161,6 +167,7 @@ impl Parts {
             tracing::warn!("a change of {setting} takes effect when the gateway is restarted");
         }
         self.gateway.apply(&new.servers, &difference).await;
+        self.notifier.configure(&new);
         self.access.send_replace(access(&new));
         self.operators
             .send_replace(operator_settings(&new, new.admin.listen));
@@ -177,7 +184,7 @@ fn report(problems: &[Problem]) {
 
 /// The routes for operators.
 fn desk(parts: &Arc<Parts>) -> axum::Router {
-    let reloading = Arc::clone(parts);
+    let (reloading, notifier) = (Arc::clone(parts), parts.notifier.clone());
     admin::router(Admin {
         gateway: parts.gateway.clone(),
         observer: parts.observer.clone(),
@@ -187,7 +194,15 @@ fn desk(parts: &Arc<Parts>) -> axum::Router {
             let parts = Arc::clone(&reloading);
             Box::pin(async move { parts.reload().await.map_err(|problems| texts(&problems)) })
         }),
+        alerts: Arc::new(move |body| notifier.alerts(body).map_err(not_heard)),
     })
+}
+
+fn not_heard(refused: notify::AlertsRefused) -> admin::AlertsRefused {
+    match refused {
+        notify::AlertsRefused::Unreadable(why) => admin::AlertsRefused::Unreadable(why),
+        notify::AlertsRefused::NoChannel => admin::AlertsRefused::NoChannel,
+    }
 }
 
 fn texts(problems: &[Problem]) -> Vec<String> {

@@ -8,7 +8,7 @@
 //! | 1 | [`engine`]: the pure state machines |
 //! | 2 | `transport` (to servers), `face` (from hosts), `journal` (durable), `observe` (decisions to telemetry) |
 //! | 3 | `driver` (the shell around the engine), `config` (text to settings) |
-//! | 4 | `admin`: health, metrics, status, control |
+//! | 4 | `admin`: health, metrics, status, control; `notify`: down and clear to channels and webhooks |
 //! | 5 | `app`, `cli`, `demo` |
 //!
 //! Layers 0 and 1 build without the `daemon` feature, and then without any crate that touches the world.
@@ -34,6 +34,8 @@ pub mod driver;
 pub mod face;
 #[cfg(feature = "daemon")]
 pub mod journal;
+#[cfg(feature = "daemon")]
+pub mod notify;
 #[cfg(feature = "daemon")]
 pub mod observe;
 #[cfg(feature = "daemon")]

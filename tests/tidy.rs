@@ -20,7 +20,7 @@ const LAYERS: [&[&str]; 6] = [
     &["engine"],
     &["transport", "face", "journal", "observe"],
     &["driver", "config"],
-    &["admin"],
+    &["admin", "notify"],
     &["app", "cli", "demo", "main"],
 ];
 /// The layer that builds everything; its own modules may name each other.

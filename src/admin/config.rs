@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::config::{Config, Entry, Host, Server};
+use crate::config::{Config, Edges, Entry, Host, Server, StatusChannel};
 use crate::transport::Settings as Transport;
 
 /// A configuration without its secrets.
@@ -23,6 +23,9 @@ pub fn shown(config: &Config) -> Value {
         "hosts": config.hosts.iter().map(host).collect::<Vec<_>>(),
         "allowedOrigins": config.allowed_origins,
         "allowedHosts": config.allowed_hosts,
+        "statusChannels": config.status_channels.iter().map(channel).collect::<Vec<_>>(),
+        "webhooks": config.webhooks.iter().map(|hook| json!({ "events": edges(hook.events) }))
+            .collect::<Vec<_>>(),
         "stateDir": config.state_dir.as_ref().map(|dir| dir.display().to_string()),
         "shutdownTimeoutMs": millis(config.shutdown_timeout),
         "mcpServers": config.servers.iter().map(server).collect::<Vec<_>>(),
@@ -31,6 +34,21 @@ pub fn shown(config: &Config) -> Value {
 
 fn host(host: &Host) -> Value {
     json!({ "name": host.name, "servers": host.servers })
+}
+
+fn channel(channel: &StatusChannel) -> Value {
+    json!({
+        "server": channel.server.as_str(),
+        "channelId": channel.channel_id,
+        "events": edges(channel.events),
+        "source": channel.source.label(),
+    })
+}
+
+fn edges(events: Edges) -> Vec<&'static str> {
+    let edges = [(events.down, "down"), (events.clear, "clear")];
+    let told = edges.into_iter().filter(|(told, _)| *told);
+    told.map(|(_, name)| name).collect()
 }
 
 fn server(server: &Server) -> Value {

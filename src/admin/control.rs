@@ -1,6 +1,7 @@
 //! What changes something: one server's connection, or the configuration.
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
@@ -28,6 +29,12 @@ pub(super) async fn reload(State(desk): State<Desk>) -> Result<Json<Value>, Faul
         .unwrap_or_else(failed)
         .map_err(Fault::NotReloaded)?;
     Ok(Json(json!({ "reloaded": true })))
+}
+
+/// Alertmanager tries again on a status of 5xx alone, so nothing here has one.
+pub(super) async fn alerts(State(desk): State<Desk>, body: Bytes) -> Result<Json<Value>, Fault> {
+    let taken = (desk.admin.alerts)(&body)?;
+    Ok(Json(json!({ "alerts": taken })))
 }
 
 fn command(verb: &str) -> Option<Operator> {

@@ -5,6 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use super::AlertsRefused;
 use crate::driver::UnknownServer;
 
 /// Why a request is not answered as asked.
@@ -32,6 +33,10 @@ pub(super) enum Fault {
     UnknownVerb(String),
     #[error("as many event streams are open as are served")]
     StreamsFull,
+    #[error("this is no body of Alertmanager's webhook: {0}")]
+    UnreadableAlerts(String),
+    #[error("no status channel takes Alertmanager's alerts")]
+    NoChannel,
     #[error("the configuration does not load; nothing was changed")]
     NotReloaded(Vec<String>),
 }
@@ -39,13 +44,15 @@ pub(super) enum Fault {
 impl Fault {
     fn status(&self) -> StatusCode {
         match self {
-            Self::NothingHere | Self::Unknown(_) | Self::UnknownVerb(_) => StatusCode::NOT_FOUND,
+            Self::NothingHere | Self::Unknown(_) | Self::UnknownVerb(_) | Self::NoChannel => {
+                StatusCode::NOT_FOUND
+            }
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
             Self::Origin | Self::NoControl | Self::NoHeader => StatusCode::FORBIDDEN,
             Self::NoReadToken | Self::NoControlToken => StatusCode::UNAUTHORIZED,
             Self::StreamsFull => StatusCode::SERVICE_UNAVAILABLE,
-            Self::NotReloaded(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::NotReloaded(_) | Self::UnreadableAlerts(_) => StatusCode::UNPROCESSABLE_ENTITY,
         }
     }
 
@@ -67,7 +74,18 @@ impl Fault {
             Self::NoHeader => "send `X-Tidegate-Control: 1`, or set `admin.token` and send it",
             Self::UnknownVerb(_) => "use restart, recycle, pause or resume",
             Self::StreamsFull => "close another stream, or read GET /metrics instead",
+            Self::UnreadableAlerts(_) => "point a `webhook_configs` receiver of Alertmanager here",
+            Self::NoChannel => "add `source: alertmanager` to one of `statusChannels`",
             Self::NotReloaded(_) => "mend the file (`tidegate check` shows the same), then reload",
+        }
+    }
+}
+
+impl From<AlertsRefused> for Fault {
+    fn from(refused: AlertsRefused) -> Self {
+        match refused {
+            AlertsRefused::Unreadable(why) => Self::UnreadableAlerts(why),
+            AlertsRefused::NoChannel => Self::NoChannel,
         }
     }
 }

@@ -15,6 +15,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use axum::extract::DefaultBodyLimit;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
@@ -31,8 +32,22 @@ use fault::Fault;
 
 /// How many event streams are served at a time.
 pub const STREAMS_MAX: usize = 64;
+/// The longest body of Alertmanager's webhook.
+const ALERTS_MAX: usize = 1 << 20;
 /// The whole status page.
 const PAGE: &str = include_str!("page.html");
+
+/// Why a body of Alertmanager's webhook is not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AlertsRefused {
+    /// It cannot be read; why, for people.
+    Unreadable(String),
+    /// No status channel takes it.
+    NoChannel,
+}
+
+/// Takes the body of Alertmanager's webhook; says how many alerts it told of.
+pub type TakeAlerts = Arc<dyn Fn(&[u8]) -> Result<usize, AlertsRefused> + Send + Sync>;
 
 /// What a reload comes to: the problems of a file that does not load, each a line for people.
 pub type Reloaded = Pin<Box<dyn Future<Output = Result<(), Vec<String>>> + Send>>;
@@ -50,6 +65,8 @@ pub struct Admin {
     pub settings: watch::Receiver<Settings>,
     /// Loads the file again and applies the difference.
     pub reload: Arc<dyn Fn() -> Reloaded + Send + Sync>,
+    /// Takes the body of Alertmanager's webhook.
+    pub alerts: TakeAlerts,
 }
 
 /// What a reload changes of these faces.
@@ -85,6 +102,10 @@ pub fn router(admin: Admin) -> Router {
     let controlled = Router::new()
         .route("/api/v1/servers/{id}/{verb}", post(control::operate))
         .route("/api/v1/reload", post(control::reload))
+        .route(
+            "/api/v1/webhooks/alertmanager",
+            post(control::alerts).layer(DefaultBodyLimit::max(ALERTS_MAX)),
+        )
         .route_layer(middleware::from_fn_with_state(
             desk.clone(),
             access::control,

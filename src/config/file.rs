@@ -87,7 +87,6 @@ pub(super) enum OnSecondHost {
 #[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[serde(expecting = "an object with `server` and `channelId`")]
-#[expect(dead_code, reason = "checked in shape; posting is a later issue")]
 pub(super) struct StatusChannel {
     /// The server that has the channel.
     pub(super) server: String,
@@ -95,21 +94,32 @@ pub(super) struct StatusChannel {
     pub(super) channel_id: String,
     /// Which edges. Default: both.
     pub(super) events: Option<Vec<Edge>>,
+    /// Who decides: the gateway's `engine`, or `alertmanager` through its webhook. Default: engine.
+    pub(super) source: Option<Source>,
+}
+
+/// Who decides what is down.
+#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Source {
+    /// This gateway.
+    Engine,
+    /// Alertmanager.
+    Alertmanager,
 }
 
 /// A URL that down and clear are posted to.
 #[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "an object with `url`")]
-#[expect(dead_code, reason = "checked in shape; posting is a later issue")]
 pub(super) struct Webhook {
-    /// An `http` or `https` URL.
-    pub(super) url: String,
+    /// An `http` or `https` URL. It is shown nowhere.
+    pub(super) url: Text,
     /// Which edges. Default: both.
     pub(super) events: Option<Vec<Edge>>,
 }
 
 /// An edge of an episode.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Edge {
     /// An episode opened.

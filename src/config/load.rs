@@ -15,6 +15,7 @@ use super::interpolate::{Env, interpolate};
 use super::jsonc::blank_comments;
 use super::problem::Scope;
 use super::read::read;
+use super::receivers::Receivers;
 use super::server::{Built, Context, build, prepare_defaults};
 use super::tree::{Key, Node, Place, Step, Value};
 use super::{Admin, Config, Host, Problem, Server, foreign};
@@ -27,12 +28,7 @@ const ADMIN_LISTEN: &str = "127.0.0.1:7465";
 const STATE_DIR: &str = "./tidegate-state";
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Fields of later issues: checked in shape, without effect.
-const NO_EFFECT_YET: [&[&str]; 4] = [
-    &["maxQueuedBytes"],
-    &["statusChannels"],
-    &["webhooks"],
-    &["telemetry", "otlp"],
-];
+const NO_EFFECT_YET: [&[&str]; 2] = [&["maxQueuedBytes"], &["telemetry", "otlp"]];
 
 /// Everything that one reading of a file found.
 pub(super) struct Loaded {
@@ -250,6 +246,10 @@ impl<'a> Loader<'a> {
         let listen = self.address(file.listen, &["listen"], LISTEN, scope);
         let admin = self.admin(file.admin, scope);
         self.check_exposure(listen, &admin, scope);
+        let mut receivers = Receivers::new(scope, &servers);
+        let status_channels = receivers.channels(file.status_channels);
+        let webhooks = receivers.webhooks(file.webhooks);
+        self.problems.append(&mut receivers.problems);
         Config {
             file: self.path.into(),
             name: file.name.unwrap_or_else(host_name),
@@ -258,6 +258,8 @@ impl<'a> Loader<'a> {
             hosts,
             allowed_origins: file.allowed_origins.unwrap_or_default(),
             allowed_hosts: file.allowed_hosts.unwrap_or_default(),
+            status_channels,
+            webhooks,
             state_dir: match file.state.dir.as_deref() {
                 Some("none") => None,
                 dir => Some(dir.unwrap_or(STATE_DIR).into()),

@@ -19,6 +19,7 @@ mod load;
 mod numbers;
 mod problem;
 mod read;
+mod receivers;
 pub mod schema;
 mod secrets;
 mod server;
@@ -46,6 +47,10 @@ pub struct Config {
     pub allowed_origins: Vec<String>,
     /// `Host` values beside loopback names and the bound address.
     pub allowed_hosts: Vec<String>,
+    /// Channels that down and clear are posted to.
+    pub status_channels: Vec<StatusChannel>,
+    /// URLs that down and clear are posted to.
+    pub webhooks: Vec<Webhook>,
     /// The state directory; `None` keeps everything in memory.
     pub state_dir: Option<PathBuf>,
     /// `text` or `json`.
@@ -80,6 +85,57 @@ pub struct Host {
     pub token: SecretString,
     /// Patterns of the servers it may use.
     pub servers: Vec<String>,
+}
+
+/// A channel that edges are posted to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusChannel {
+    /// The configured server that has it.
+    pub server: ServerId,
+    /// Its id.
+    pub channel_id: String,
+    /// Which edges.
+    pub events: Edges,
+    /// Whose.
+    pub source: Source,
+}
+
+/// A URL that edges are posted to.
+#[derive(Clone, Debug)]
+pub struct Webhook {
+    /// It says who may post, so it is a secret.
+    pub url: SecretString,
+    /// Which edges.
+    pub events: Edges,
+}
+
+/// Which edges are told; at least one of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edges {
+    /// An episode opened.
+    pub down: bool,
+    /// An episode ended.
+    pub clear: bool,
+}
+
+/// Who decides what is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// This gateway's engine.
+    Engine,
+    /// Alertmanager, through its webhook.
+    Alertmanager,
+}
+
+impl Source {
+    /// As it is written.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Alertmanager => "alertmanager",
+        }
+    }
 }
 
 /// One entry of `mcpServers`.

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use crate::config::diff::{Change, Difference};
 use crate::config::{Entry, Server as Configured};
 use crate::engine::input::{HostEvent, Input, Operator, Resumed, Stop};
+use crate::engine::output::Posted;
 use crate::engine::snapshot::Snapshot;
 use crate::face::{self, Outgoing, Refusal};
 use crate::ids::{ServerId, SessionId};
@@ -88,6 +89,12 @@ enum Control {
     Operate(Operator, oneshot::Sender<()>),
     /// Make transports from this entry from now on, and tell the engine.
     Entry(Box<Entry>, Vec<Input>),
+    /// Have a text posted into a channel; answered with what became of it.
+    Publish {
+        channel: String,
+        text: String,
+        done: oneshot::Sender<Posted>,
+    },
     /// Stop; answered when nothing of the transport is left, with the processes that could not be ended.
     Stop(Stop, oneshot::Sender<Vec<u32>>),
     /// Tell what the server is like.
@@ -185,6 +192,24 @@ impl Gateway {
         let (done, handled) = oneshot::channel();
         let _ = handle.control.send(Control::Operate(command, done)).await;
         handled.await.map_err(|_| UnknownServer(server.into()))
+    }
+
+    /// Posts a text into a channel of a server, as the gateway's own request.
+    pub async fn publish(&self, server: &ServerId, channel: &str, text: &str) -> Posted {
+        let gone = || Posted::NotSent("no such server is configured".into());
+        let Some(handle) = self.handle(server.as_str()) else {
+            return gone();
+        };
+        let (done, posted) = oneshot::channel();
+        let publish = Control::Publish {
+            channel: channel.to_owned(),
+            text: text.to_owned(),
+            done,
+        };
+        if handle.control.send(publish).await.is_err() {
+            return gone();
+        }
+        posted.await.unwrap_or_else(|_| gone())
     }
 
     /// Whether every server's first attempt has come to something (`/startupz`).

@@ -14,8 +14,8 @@ use super::{Arrival, Control, Flags, Shared};
 use crate::config::{Entry, Problem, Server as Configured};
 use crate::engine::Server as Engine;
 use crate::engine::decision::Decision;
-use crate::engine::input::{HostEvent, Input, LinkEvent, Moment, Reap, Stop, Synced};
-use crate::engine::output::Output;
+use crate::engine::input::{HostEvent, Input, LinkEvent, Moment, Post, Reap, Stop, Synced};
+use crate::engine::output::{Output, Posted};
 use crate::engine::settings::Settings;
 use crate::face::Outgoing;
 use crate::ids::{Attempt, Epoch, ServerId, SessionId};
@@ -51,6 +51,10 @@ pub(super) struct Task {
     /// What carrying out an output made happen: told to the engine after the drain.
     consequences: VecDeque<Input>,
     stopping: Option<Stopping>,
+    /// Who waits for what became of a post, by its ticket.
+    posts: BTreeMap<u64, oneshot::Sender<Posted>>,
+    /// The last ticket.
+    ticket: u64,
     events: Events,
     arrived: mpsc::Receiver<(Epoch, LinkEvent)>,
     /// What is on disk of its messages.
@@ -99,6 +103,8 @@ impl Task {
             full_since: None,
             consequences: VecDeque::new(),
             stopping: None,
+            posts: BTreeMap::new(),
+            ticket: 0,
             events,
             arrived,
             synced,
@@ -210,6 +216,20 @@ impl Task {
                 self.entry = Some(*entry);
                 inputs.into_iter().for_each(|input| self.tell(input));
             }
+            Control::Publish {
+                channel,
+                text,
+                done,
+            } => {
+                self.ticket += 1;
+                let ticket = self.ticket;
+                self.posts.insert(ticket, done);
+                self.tell(Input::Post(Post {
+                    ticket,
+                    channel,
+                    text,
+                }));
+            }
             Control::Stop(stop, done) => {
                 let removed = matches!(stop, Stop::Removed | Stop::Shutdown);
                 self.tell(Input::Stop(stop));
@@ -303,6 +323,12 @@ impl Task {
                 reason,
             } => {
                 self.answer(session, Outgoing::Close { code, reason });
+            }
+            Output::Posted { ticket, posted } => {
+                if let Some(done) = self.posts.remove(&ticket) {
+                    // Nobody waits any more where the reload took the channel away.
+                    let _ = done.send(posted);
+                }
             }
             Output::Record(record) => {
                 self.shared
@@ -407,11 +433,12 @@ pub(super) fn let_go(id: &ServerId, shared: &Shared) {
         match output {
             Output::Decided { epoch, decision } => observer.decided(epoch, &decision),
             Output::Record(record) => shared.journal.record(id, record, SystemTime::now()),
-            // It never ran, so there is nothing to dial, close, send or answer.
+            // It never ran, so there is nothing to dial, close, send, post or answer.
             Output::Dial { .. }
             | Output::Close { .. }
             | Output::Send { .. }
             | Output::Answer { .. }
+            | Output::Posted { .. }
             | Output::Dismiss { .. } => {}
         }
     }

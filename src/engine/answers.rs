@@ -51,6 +51,8 @@ pub(super) enum Own {
     Manifest,
     /// To take over what hosts had set up: a log level, a subscription (G15).
     Setting,
+    /// To publish a post of the gateway's own, by the asker's ticket.
+    Post(u64),
 }
 
 impl Call {

@@ -59,8 +59,21 @@ pub enum Input {
         /// What happened.
         event: HostEvent,
     },
+    /// The gateway itself wants a text in a channel of this server. Answered by `Posted`.
+    Post(Post),
     /// How far the state directory is with the messages that it was told to store (G14).
     Stored(Synced),
+}
+
+/// A text for a channel, of the gateway's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// Comes back in `Posted`.
+    pub ticket: u64,
+    /// The channel's id.
+    pub channel: String,
+    /// For people.
+    pub text: String,
 }
 
 /// What is on disk of the messages that a server's engine recorded.

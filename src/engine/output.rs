@@ -46,6 +46,13 @@ pub enum Output {
         /// Why, for people.
         reason: &'static str,
     },
+    /// What became of a [`Post`](super::input::Post).
+    Posted {
+        /// The asker's own.
+        ticket: u64,
+        /// What.
+        posted: Posted,
+    },
     /// Remember this across a restart of the gateway.
     Record(Record),
     /// A fact worth telling an operator (S1).
@@ -55,6 +62,19 @@ pub enum Output {
         /// The fact.
         decision: Decision,
     },
+}
+
+/// What became of a text for a channel; the reasons are for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// The server took it.
+    Delivered,
+    /// The server serves not, or may not be asked: it was not sent.
+    NotSent(String),
+    /// The server said no.
+    Refused(String),
+    /// It was sent, and what became of it is not known.
+    Unknown(String),
 }
 
 /// What can become of a stored message while it is kept.

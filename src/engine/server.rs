@@ -101,6 +101,7 @@ impl Server {
             Input::Host { session, event } => {
                 self.traffic.host(session, event, at, &mut self.outbox);
             }
+            Input::Post(post) => self.traffic.post(&post, at, &mut self.outbox),
             Input::Stored(synced) => self.traffic.stored(synced, &mut self.outbox),
         }
         self.settle(at);

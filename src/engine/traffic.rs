@@ -13,6 +13,7 @@ mod keeping;
 mod lists;
 mod manifest;
 mod permits;
+mod posts;
 mod registrations;
 #[cfg(test)]
 mod rig;

@@ -11,15 +11,16 @@ use rusqlite::{Connection, OpenFlags, Row, params};
 
 use super::memory::{Episode, Millis, Remembered};
 use super::messages::{Change, Changes, Marks, Message, Pending};
+use super::notes::{self, Notes};
 use crate::ids::{Epoch, ServerId};
 
 /// The schema that this build writes. A file with a higher number is left alone.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 /// Nobody else has the file (see the lock), but a person may look into it.
 const BUSY: Duration = Duration::from_millis(200);
 
 /// How each schema becomes the next, from none on.
-const STEPS: [&str; 2] = [SERVERS, MESSAGES];
+const STEPS: [&str; 3] = [SERVERS, MESSAGES, notes::TABLE];
 const SERVERS: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE servers (
@@ -152,9 +153,20 @@ impl Database {
         Ok(messages)
     }
 
+    /// Every note.
+    pub(super) fn read_notes(&self) -> Result<Notes, String> {
+        notes::read(&self.connection).map_err(|error| advice(&error))
+    }
+
     /// Writes what changed in one transaction, on disk when it returns.
-    pub(super) fn write(&mut self, rows: &Changed, messages: &Pending) -> rusqlite::Result<()> {
+    pub(super) fn write(
+        &mut self,
+        rows: &Changed,
+        messages: &Pending,
+        notes: &notes::Changed,
+    ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
+        notes::write(&transaction, notes)?;
         for (server, row) in rows {
             match row {
                 Some(row) => put(&transaction, server, row)?,

@@ -6,6 +6,7 @@
 mod database;
 mod memory;
 mod messages;
+mod notes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,7 @@ use std::time::{Duration, SystemTime};
 use database::{Changed, Database, Messages, Rows};
 use memory::millis;
 use messages::{Marks, Message, Pending};
+use notes::Notes;
 use tokio::sync::watch;
 
 use crate::engine::input::{Resumed, Synced};
@@ -82,6 +84,7 @@ struct State {
     rows: Rows,
     /// Stored messages that nobody has taken over yet.
     kept: Messages,
+    notes: Notes,
     /// What is not on disk yet.
     dirty: Round,
     /// Who is told of a server's messages that they are on disk.
@@ -100,11 +103,12 @@ struct State {
 struct Round {
     rows: Changed,
     messages: Pending,
+    notes: notes::Changed,
 }
 
 impl Round {
     fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.messages.is_empty()
+        self.rows.is_empty() && self.messages.is_empty() && self.notes.is_empty()
     }
 }
 
@@ -123,6 +127,7 @@ impl Journal {
         let state = State {
             rows: database.read().map_err(unusable)?,
             kept: database.read_messages().map_err(unusable)?,
+            notes: database.read_notes().map_err(unusable)?,
             ..State::default()
         };
         let writer = Writer::start(database, state, lock)
@@ -184,9 +189,32 @@ impl Journal {
         let Some(writer) = &self.writer else { return };
         let mut state = writer.shared.lock();
         state.take(server, record, at);
-        if std::mem::take(&mut state.idle) {
-            writer.shared.work.notify_one();
-        }
+        state.wake(&writer.shared.work);
+    }
+
+    /// Remembers a short text under a key of that area, or forgets it.
+    pub fn note(&self, area: &str, key: &str, value: Option<String>) {
+        let Some(writer) = &self.writer else { return };
+        let mut state = writer.shared.lock();
+        let place = (area.to_owned(), key.to_owned());
+        match &value {
+            Some(value) => state.notes.insert(place.clone(), value.clone()),
+            None => state.notes.remove(&place),
+        };
+        state.dirty.notes.insert(place, value);
+        state.wake(&writer.shared.work);
+    }
+
+    /// The texts of an area, by their keys.
+    #[must_use]
+    pub fn notes(&self, area: &str) -> BTreeMap<String, String> {
+        let Some(writer) = &self.writer else {
+            return BTreeMap::new();
+        };
+        let state = writer.shared.lock();
+        let its = state.notes.iter().filter(|((of, _), _)| of == area);
+        its.map(|((_, key), value)| (key.clone(), value.clone()))
+            .collect()
     }
 
     /// Whether the last write failed. Failed writes are tried again until they succeed.
@@ -260,7 +288,7 @@ impl Shared {
             let result = if round.is_empty() {
                 Ok(())
             } else {
-                database.write(&round.rows, &round.messages)
+                database.write(&round.rows, &round.messages, &round.notes)
             };
             self.end_round(round, ticket, result);
             if last {
@@ -302,6 +330,13 @@ impl Shared {
 }
 
 impl State {
+    /// Wakes the writer where it waits.
+    fn wake(&mut self, work: &Condvar) {
+        if std::mem::take(&mut self.idle) {
+            work.notify_one();
+        }
+    }
+
     /// A flush waits, or the end has come.
     fn is_urgent(&self) -> bool {
         self.closed || self.asked > self.answered
@@ -368,6 +403,9 @@ impl State {
         self.tell_failing(Some(why));
         for (server, row) in round.rows {
             self.dirty.rows.entry(server).or_insert(row);
+        }
+        for (place, note) in round.notes {
+            self.dirty.notes.entry(place).or_insert(note);
         }
         self.dirty.messages.take_back(round.messages);
     }

@@ -161,7 +161,7 @@ fn a_newer_schema_is_refused_with_both_numbers() {
     file.execute("UPDATE meta SET value = 9 WHERE key = 'schema'", [])
         .unwrap();
     let text = Journal::open(dir.path()).unwrap_err().to_string();
-    assert!(text.contains("schema 9, this version reads 2"), "{text}");
+    assert!(text.contains("schema 9, this version reads 3"), "{text}");
 }
 
 #[test]
@@ -338,8 +338,10 @@ fn s5_g14_a_journal_of_the_first_schema_is_brought_up_and_keeps_what_it_says() {
     remember_an_outage(&journal);
     drop(journal);
     let file = Connection::open(dir.path().join(FILE)).unwrap();
-    file.execute_batch("DROP TABLE messages; UPDATE meta SET value = 1 WHERE key = 'schema'")
-        .unwrap();
+    file.execute_batch(
+        "DROP TABLE messages; DROP TABLE notes; UPDATE meta SET value = 1 WHERE key = 'schema'",
+    )
+    .unwrap();
     drop(file);
     let journal = Journal::open(dir.path()).unwrap();
     assert_eq!(
@@ -364,4 +366,24 @@ fn g14_a_row_that_no_build_has_written_is_left_out() {
     drop(file);
     let journal = Journal::open(dir.path()).unwrap();
     assert_eq!(journal.resume(&chat(), second(1)).kept, [stored(1, 0)]);
+}
+
+#[test]
+fn a_note_is_found_again_in_its_area_until_it_is_taken_away() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let note = |area, key, value: Option<&str>| {
+        journal.note(area, key, value.map(str::to_owned));
+    };
+    note("a", "1", Some("one"));
+    note("a", "2", Some("two"));
+    note("b", "1", Some("other"));
+    note("a", "1", Some("new"));
+    journal.flush();
+    note("a", "2", None);
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    let found: Vec<_> = journal.notes("a").into_iter().collect();
+    assert_eq!(found, [("1".to_owned(), "new".to_owned())]);
+    assert!(Journal::none().notes("a").is_empty());
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 
+use super::Notice;
 use super::gauges::now;
 use super::maker::Maker;
 use crate::wire::mcp::method;
@@ -25,6 +26,8 @@ const ERRORS: [&str; 9] = [
 ];
 /// The faces whose sessions are counted.
 const FACES: [&str; 1] = ["websocket"];
+/// Where down and clear are told.
+const OUTLETS: [&str; 2] = ["status_channel", "webhook"];
 
 /// The gateway's own metrics.
 pub(super) struct GatewayMetrics {
@@ -42,6 +45,7 @@ pub(super) struct GatewayMetrics {
     reloads: IntCounterVec,
     journal_failing: Gauge,
     dropped: IntCounterVec,
+    notices: IntCounterVec,
 }
 
 impl GatewayMetrics {
@@ -105,12 +109,8 @@ impl GatewayMetrics {
                 "tidegate_journal_failing",
                 "1 while the state directory cannot be written.",
             ),
-            dropped: maker.counters(
-                "tidegate_telemetry_dropped_total",
-                "Log lines that were dropped, and event streams that lost their place.",
-                ["signal", "reason"],
-                [["log", "full"], ["events", "lagged"]],
-            ),
+            dropped: dropped(maker),
+            notices: notices(maker),
         }
     }
 
@@ -162,6 +162,15 @@ impl GatewayMetrics {
         self.journal_failing.set(f64::from(u8::from(failing)));
     }
 
+    /// An edge that is dropped is telemetry that is lost.
+    pub(super) fn noticed(&self, outlet: &'static str, notice: Notice) {
+        let labels = [outlet, notice.label()];
+        self.notices.with_label_values(&labels).inc();
+        if notice == Notice::Dropped {
+            self.dropped.with_label_values(&[outlet, "refused"]).inc();
+        }
+    }
+
     /// A load failed after the last one that succeeded.
     pub(super) fn is_stale(&self) -> bool {
         let failures = self.reloads.with_label_values(&["failure"]).get();
@@ -191,6 +200,30 @@ fn build_info(maker: &Maker<'_>, name: &str) {
         name,
     ])
     .set(1.0);
+}
+
+fn dropped(maker: &Maker<'_>) -> IntCounterVec {
+    maker.counters(
+        "tidegate_telemetry_dropped_total",
+        "Log lines and edges that were dropped, and event streams that lost their place.",
+        ["signal", "reason"],
+        [
+            ["log", "full"],
+            ["events", "lagged"],
+            ["status_channel", "refused"],
+            ["webhook", "refused"],
+        ],
+    )
+}
+
+fn notices(maker: &Maker<'_>) -> IntCounterVec {
+    let outcomes = |outlet| Notice::ALL.map(|notice| [outlet, notice.label()]);
+    maker.counters(
+        "tidegate_notices_total",
+        "Edges told to status channels and webhooks, by what became of them.",
+        ["outlet", "outcome"],
+        OUTLETS.into_iter().flat_map(outcomes),
+    )
 }
 
 fn sessions(maker: &Maker<'_>) -> GaugeVec {

@@ -15,7 +15,7 @@ mod tally;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use prometheus::{Registry, TextEncoder};
@@ -41,12 +41,48 @@ struct Shared {
     gateway: Arc<GatewayMetrics>,
     events: Events,
     servers: Mutex<BTreeMap<ServerId, Entry>>,
+    listener: Arc<OnceLock<Listener>>,
 }
 
 struct Entry {
     observer: ServerObserver,
     transport: &'static str,
     protocol: String,
+}
+
+/// Hears every decision that is no traffic, at once and in order; must not wait.
+pub type Listener = Arc<dyn Fn(&ServerId, &Decision) + Send + Sync>;
+
+/// What became of an edge on its way to a status channel or webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It was taken.
+    Delivered,
+    /// A try failed; it waits.
+    Failed,
+    /// Its opposite came before it was told: neither is.
+    Cancelled,
+    /// There was no room for it, or it is refused for good.
+    Dropped,
+}
+
+impl Notice {
+    /// All, for metrics that exist from the start.
+    const ALL: [Self; 4] = [
+        Self::Delivered,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Dropped,
+    ];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Dropped => "dropped",
+        }
+    }
 }
 
 /// One server's telemetry. Cheap to clone.
@@ -60,6 +96,7 @@ struct Server {
     instants: Instants,
     counters: Counters,
     events: Events,
+    listener: Arc<OnceLock<Listener>>,
     /// The last attempt that a decision named, for those that name none.
     attempt: AtomicU64,
 }
@@ -76,6 +113,7 @@ impl Observer {
             gateway,
             events,
             servers: Mutex::default(),
+            listener: Arc::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -129,6 +167,17 @@ impl Observer {
         &self.shared.events
     }
 
+    /// Who hears every decision; the first that asks.
+    pub fn listen(&self, listener: Listener) {
+        // There is one of them in a process.
+        let _ = self.shared.listener.set(listener);
+    }
+
+    /// What became of an edge on its way to a `status_channel` or `webhook`.
+    pub fn noticed(&self, outlet: &'static str, notice: Notice) {
+        self.shared.gateway.noticed(outlet, notice);
+    }
+
     /// A host or client opened a session on this face.
     pub fn session_opened(&self, face: &'static str) {
         self.shared.gateway.session_opened(face);
@@ -172,6 +221,7 @@ impl Shared {
             instants: Instants::default(),
             counters: Counters::new(transport, Arc::clone(&self.gateway)),
             events: self.events.clone(),
+            listener: Arc::clone(&self.listener),
             attempt: AtomicU64::new(0),
         };
         let server = Arc::new(server);
@@ -192,6 +242,9 @@ impl ServerObserver {
             return;
         }
         server.instants.note(decision);
+        if let Some(listener) = server.listener.get() {
+            listener(&server.id, decision);
+        }
         let facts = facts::facts(decision);
         if let Some(attempt) = facts.attempt {
             server.attempt.store(attempt, Ordering::Relaxed);

@@ -198,10 +198,16 @@ impl Gateway {
 
     /// Asks for a change, and returns the status and body of the answer.
     pub(crate) async fn post(&self, path: &str) -> (u16, Value) {
+        self.send(path, "").await
+    }
+
+    /// The same with a body.
+    pub(crate) async fn send(&self, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(self.place.admin).await.unwrap();
         let head = format!(
-            "POST {path} HTTP/1.0\r\nHost: {}\r\nX-Tidegate-Control: 1\r\n\r\n",
-            self.place.admin
+            "POST {path} HTTP/1.0\r\nHost: {}\r\nX-Tidegate-Control: 1\r\nContent-Length: {}\r\n\r\n{body}",
+            self.place.admin,
+            body.len()
         );
         stream.write_all(head.as_bytes()).await.unwrap();
         let (status, body) = answer_of(stream).await;
@@ -315,6 +321,15 @@ impl Gateway {
         self.child = self.place.launch(servers);
         self.ready().await;
     }
+}
+
+/// The status and body of an answer that ends with its connection.
+async fn answer(mut stream: TcpStream) -> (u16, String) {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
 }
 
 impl Drop for Gateway {

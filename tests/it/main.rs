@@ -30,3 +30,4 @@ mod reloads;
 mod restarted;
 mod sockets;
 mod stopping;
+mod told;

@@ -183,6 +183,34 @@ async fn a_reload_that_fails_says_which_problems() {
 }
 
 #[tokio::test]
+async fn alertmanagers_webhook_needs_the_control_token_and_says_what_is_wrong_with_a_body() {
+    let path = "/api/v1/webhooks/alertmanager";
+    let open = Desk::open(doors()).await;
+    assert_eq!(fault(open.post(path)).await.0, StatusCode::FORBIDDEN);
+    let desk = Desk::open(with_tokens()).await;
+    let reader = desk.post(path).bearer_auth("read");
+    assert_eq!(fault(reader).await.0, StatusCode::UNAUTHORIZED);
+    let send = |body| desk.post(path).bearer_auth("control").body(body);
+    let taken: Value = send("{\"version\":\"4\"}")
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(taken, json!({ "alerts": 2 }));
+    let unreadable = fault(send("{}")).await;
+    assert_eq!(unreadable.0, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(unreadable.1.contains("missing field"), "{unreadable:?}");
+    assert_eq!(fault(send("none")).await.0, StatusCode::NOT_FOUND);
+    let long = desk
+        .post(path)
+        .bearer_auth("control")
+        .body(vec![b' '; 1 << 21]);
+    assert_eq!(status(long).await, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
 async fn what_is_not_there_is_named() {
     let desk = Desk::open(doors()).await;
     assert_eq!(

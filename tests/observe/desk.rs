@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::{Client, RequestBuilder};
 use serde_json::json;
-use tidegate::admin::{Admin, Doors, Reloaded, Settings, router};
+use tidegate::admin::{Admin, AlertsRefused, Doors, Reloaded, Settings, router};
 use tidegate::config::{Problem, Server};
 use tidegate::driver::Gateway;
 use tidegate::journal::Journal;
@@ -59,6 +59,7 @@ impl Desk {
             journal: Journal::none(),
             settings,
             reload: Arc::new(move || reload(found.load(Ordering::SeqCst))),
+            alerts: Arc::new(alerts),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -105,6 +106,14 @@ fn client() -> Client {
     // Only its making needs one: nothing here is encrypted.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().no_proxy().build().unwrap()
+}
+
+fn alerts(body: &[u8]) -> Result<usize, AlertsRefused> {
+    match body {
+        b"{}" => Err(AlertsRefused::Unreadable("missing field".into())),
+        b"none" => Err(AlertsRefused::NoChannel),
+        _ => Ok(2),
+    }
 }
 
 fn reload(usable: bool) -> Reloaded {

@@ -110,7 +110,7 @@ impl Checker {
             Input::Link { epoch, event } => self.link_event(*epoch, event, now),
             Input::Host { session, event } => self.host_event(*session, event),
             Input::Refuse { .. } => self.stopped = false,
-            Input::Resume(_) | Input::Operator(_) | Input::Stored(_) => {}
+            Input::Resume(_) | Input::Operator(_) | Input::Post(_) | Input::Stored(_) => {}
         }
     }
 
@@ -215,7 +215,7 @@ impl Checker {
             Output::Answer { session, frame } => self.answered(*session, &parse(frame), may),
             Output::Record(record) => self.record(record),
             Output::Decided { decision, .. } => self.decided(decision, now),
-            Output::Dismiss { .. } => {}
+            Output::Posted { .. } | Output::Dismiss { .. } => {}
         }
     }
 

@@ -486,7 +486,7 @@ impl World {
                 self.hosts.get_mut(&session).unwrap().attached = false;
                 self.later(Duration::ZERO, Input::Host { session, event });
             }
-            Output::Record(_) => {}
+            Output::Posted { .. } | Output::Record(_) => {}
         }
     }
 

@@ -164,6 +164,7 @@ impl Model {
             | Input::Operator(_)
             | Input::Refuse { .. }
             | Input::Host { .. }
+            | Input::Post(_)
             | Input::Stored(_) => {}
         }
     }

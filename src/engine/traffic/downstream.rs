@@ -290,6 +290,9 @@ impl Traffic {
             Asker::Own(Own::List) => self.fail_page("a list in time", at, out),
             Asker::Own(Own::Manifest) => self.fail_manifest("no answer in time", at, out),
             Asker::Own(Own::Setting) => {}
+            Asker::Own(Own::Post(ticket)) => {
+                Self::post_unknown(*ticket, "no answer in time", out);
+            }
         }
     }
 
@@ -316,6 +319,9 @@ impl Traffic {
             Asker::Own(Own::List) => self.fail_page("a list that can be read", at, out),
             Asker::Own(Own::Manifest) => self.fail_manifest("it cannot be read", at, out),
             Asker::Own(Own::Setting) => {}
+            Asker::Own(Own::Post(ticket)) => {
+                Self::post_unknown(*ticket, "its answer cannot be read", out);
+            }
         }
     }
 
@@ -348,6 +354,7 @@ impl Traffic {
             Asker::Own(Own::Setting) => {
                 self.say_dropped(DropReason::Unsent, &call.method, 1, out);
             }
+            Asker::Own(Own::Post(ticket)) => Self::post_unsent(*ticket, out),
         }
     }
 
@@ -355,9 +362,16 @@ impl Traffic {
     pub(super) fn end_calls(&mut self, at: Moment, out: &mut Outbox) {
         let error = self.lost(at.now);
         for call in self.calls.lose() {
-            if let Asker::Host { session, id, .. } = &call.asker {
-                out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
-                self.end_call(*session, &call, Some("lost".into()), at, out);
+            match &call.asker {
+                Asker::Host { session, id, .. } => {
+                    out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
+                    self.end_call(*session, &call, Some("lost".into()), at, out);
+                }
+                Asker::Own(Own::Post(ticket)) => {
+                    Self::post_unknown(*ticket, "the connection was lost", out);
+                }
+                // They begin anew with the next connection.
+                Asker::Own(Own::Exchange | Own::List | Own::Manifest | Own::Setting) => {}
             }
         }
     }

@@ -70,7 +70,7 @@ impl Traffic {
         let epoch = self.serving?;
         let limit = match own {
             Own::Manifest | Own::Exchange => self.settings.policy_timeout,
-            Own::List | Own::Setting => self.settings.request_timeout,
+            Own::List | Own::Setting | Own::Post(_) => self.settings.request_timeout,
         };
         let call = Call::new(Asker::Own(own), name, at.now, Timer::OwnRequest, limit);
         let id = self.calls.open(call);

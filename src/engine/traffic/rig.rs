@@ -11,7 +11,7 @@ use super::{Away, Traffic};
 use crate::engine::decision::Decision;
 use crate::engine::input::{HostEvent, Moment, Resumed, Stored, Synced};
 use crate::engine::outbox::Outbox;
-use crate::engine::output::{Output, Record};
+use crate::engine::output::{Output, Posted, Record};
 use crate::engine::peer::Peer;
 use crate::engine::settings::{Mask, Settings};
 use crate::ids::{Epoch, SessionId};
@@ -41,6 +41,7 @@ pub(super) struct Rig {
     announced: Vec<(u64, String)>,
     dismissed: Vec<(u64, u16)>,
     records: Vec<Record>,
+    posted: Vec<(u64, Posted)>,
 }
 
 impl Rig {
@@ -60,6 +61,7 @@ impl Rig {
             announced: Vec::new(),
             dismissed: Vec::new(),
             records: Vec::new(),
+            posted: Vec::new(),
         }
     }
 
@@ -82,6 +84,7 @@ impl Rig {
                 Output::Dismiss { session, code, .. } => self.dismissed.push((session.0, code)),
                 Output::Decided { decision, .. } => self.decisions.push(decision),
                 Output::Record(record) => self.records.push(record),
+                Output::Posted { ticket, posted } => self.posted.push((ticket, posted)),
                 Output::Dial { .. } | Output::Close { .. } => panic!("not traffic's: {output:?}"),
             }
         }
@@ -114,6 +117,11 @@ impl Rig {
     /// What the state directory was told since the last look.
     pub(super) fn take_records(&mut self) -> Vec<Record> {
         std::mem::take(&mut self.records)
+    }
+
+    /// What became of posts since the last look.
+    pub(super) fn take_posted(&mut self) -> Vec<(u64, Posted)> {
+        std::mem::take(&mut self.posted)
     }
 
     /// The next epoch is adopted.

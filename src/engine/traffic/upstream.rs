@@ -115,6 +115,7 @@ impl Traffic {
             Asker::Own(Own::List) => self.take_page(message, at, out),
             Asker::Own(Own::Manifest) => self.take_manifest(message, at, out),
             Asker::Own(Own::Setting) => {}
+            Asker::Own(Own::Post(ticket)) => Self::posted(ticket, message, out),
         }
     }
 

@@ -43,6 +43,7 @@ impl World {
             Output::Send { .. }
             | Output::Answer { .. }
             | Output::Dismiss { .. }
+            | Output::Posted { .. }
             | Output::Record(_) => {}
         }
     }
