@@ -10,7 +10,7 @@ use tidegate::engine::input::{End, Input, LinkEvent, Outcome, Stop};
 use tidegate::engine::settings::Settings;
 use tidegate::ids::SessionId;
 
-use crate::world::message::{code, raw, request, result};
+use crate::world::message::{code, error, raw, request, result};
 use crate::world::peer::{Fate, Peer};
 use crate::world::{World, secs};
 
@@ -132,6 +132,37 @@ fn s1_every_state_that_there_is_is_reached_and_told() {
     assert_eq!(states, State::ALL.map(State::label).into_iter().collect());
 }
 
+/// BR-092
+#[test]
+fn s1_a_tools_own_error_is_told_apart_from_those_of_the_protocol_and_of_the_connection() {
+    let (mut world, client) = silent(Settings::default());
+    let answer = |world: &mut World, id: u64, what: &dyn Fn(&Value) -> Value| {
+        world.host_says(client, &call(id));
+        let asked = world.last_asked("tools/call");
+        world.says(&what(&asked));
+    };
+    answer(&mut world, 1, &|id| {
+        result(id, json!({"content": [], "isError": true}))
+    });
+    answer(&mut world, 2, &|id| {
+        result(id, json!({"content": [], "isError": false}))
+    });
+    answer(&mut world, 3, &|id| error(id, -32602));
+    world.host_says(client, &call(4));
+    world.lose(End::Exit(1));
+    world.host_says(client, &call(5));
+    let outcomes: Vec<_> = world
+        .decisions()
+        .filter_map(|(_, decision)| match decision {
+            Decision::Called { error, .. } => Some(error.clone()),
+            _ => None,
+        })
+        .collect();
+    let wanted = ["tool", "", "-32602", "lost", "not_sent"];
+    let wanted = wanted.map(|error| (!error.is_empty()).then(|| error.to_owned()));
+    assert_eq!(outcomes, wanted);
+}
+
 /// BR-103
 #[test]
 fn a6_a_list_of_the_last_epoch_that_comes_late_changes_nothing() {
@@ -227,10 +258,10 @@ fn a2_the_number_1_and_the_text_1_are_two_ids() {
 #[test]
 fn a2_an_error_without_an_id_is_counted_and_guessed_to_answer_nothing() {
     let (mut world, client) = silent(Settings::default());
-    let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"which?"}}"#;
+    let nameless = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"which?"}}"#;
     for calls in 1..=2 {
         world.host_says(client, &call(calls));
-        world.link(LinkEvent::Received(raw(error)));
+        world.link(LinkEvent::Received(raw(nameless)));
         assert_eq!(world.dropped(DropReason::Unmatched), calls);
         assert!(world.answer_to_host(client, calls).is_none());
     }

@@ -323,15 +323,6 @@ impl Gateway {
     }
 }
 
-/// The status and body of an answer that ends with its connection.
-async fn answer(mut stream: TcpStream) -> (u16, String) {
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.unwrap();
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_owned())
-}
-
 impl Drop for Gateway {
     /// Ends it as an operator would, so that none of its servers is left when a test fails.
     fn drop(&mut self) {

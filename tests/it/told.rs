@@ -112,8 +112,7 @@ async fn s3_s4_down_and_clear_are_posted_into_a_status_channel_once_each() {
 }
 
 #[tokio::test]
-async fn s3_s4_a_bridge_that_was_down_tells_of_that_once_it_serves_and_of_nothing_that_is_over()
- {
+async fn s3_s4_a_bridge_that_was_down_tells_of_that_once_it_serves_and_of_nothing_that_is_over() {
     let place = Place::with(channel());
     let back = place.file("back");
     let silent = format!("--never-handshake --survive-after {}", back.display());

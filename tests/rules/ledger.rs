@@ -61,11 +61,19 @@ pub(super) fn chapters(tests: &[(String, String)]) -> String {
     }
     let behaviours = "Behaviours of an existing host's engine";
     let reports = "Public reports against gateways of this kind";
-    chapter(behaviours, "behaviours.txt", BEHAVIOURS, &files)
-        + &chapter(reports, "field-reports.txt", REPORTS, &files)
+    let held = "\n| number | behaviour | held by |\n|---|---|---|\n";
+    let reported = "\n| key | what went wrong | held here by |\n|---|---|---|\n";
+    chapter(behaviours, "behaviours.txt", BEHAVIOURS, held, &files)
+        + &chapter(reports, "field-reports.txt", REPORTS, reported, &files)
 }
 
-fn chapter(title: &str, file: &str, text: &str, files: &BTreeMap<&str, Vec<&str>>) -> String {
+fn chapter(
+    title: &str,
+    file: &str,
+    text: &str,
+    head: &str,
+    files: &BTreeMap<&str, Vec<&str>>,
+) -> String {
     let all = rows(text);
     let held = all.iter().filter(|row| !row.tests.is_empty()).count();
     let [does_not_apply, not_built] =
@@ -76,7 +84,7 @@ fn chapter(title: &str, file: &str, text: &str, files: &BTreeMap<&str, Vec<&str>
         all.len()
     );
     for (heading, rows) in read(text) {
-        write!(out, "\n### {heading}\n\n| | | tests |\n|---|---|---|\n").unwrap();
+        write!(out, "\n### {heading}\n{head}").unwrap();
         for row in rows {
             writeln!(
                 out,
