@@ -17,9 +17,11 @@ mod host;
 mod processes;
 
 mod away;
+mod bounds;
 mod crash_loop;
 mod kept;
 mod killed;
+mod late;
 mod messages;
 mod methods;
 mod paused;

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use crate::gateway::{Gateway, client_times, faultd, free_address, peer, percentile};
 use crate::peers::{ask, call, session};
-use crate::{Line, engine};
+use crate::{Line, engine, flush};
 
 /// Measures some lines.
 type Measure = fn() -> Vec<Line>;
 
 /// The groups, by the name that selects them.
-pub(crate) const GROUPS: [(&str, Measure); 8] = [
+pub(crate) const GROUPS: [(&str, Measure); 9] = [
     ("engine inputs", engine::inputs_per_second),
     ("latency", latency),
     ("neighbours", stalled_neighbour),
     ("loss seen", loss_seen),
+    ("flush", flush::flush),
     ("idle servers", idle_servers),
     ("shutdown", shutdown),
     ("demo", demo),

@@ -14,6 +14,7 @@
 )]
 
 mod engine;
+mod flush;
 mod gateway;
 mod lines;
 mod peers;
