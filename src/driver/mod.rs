@@ -2,6 +2,7 @@
 //! happened and when. It decides nothing.
 
 mod outbound;
+mod patience;
 mod server;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

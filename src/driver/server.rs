@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::outbound::{self, Full, Outbound};
+use super::patience::Patience;
 use super::{Arrival, Control, Flags, Shared};
 use crate::config::{Entry, Problem, Server as Configured};
 use crate::engine::Server as Engine;
@@ -28,8 +29,6 @@ const SERVER_BYTES_MAX: usize = 64 << 20;
 const EVENTS_MAX: usize = 256;
 /// Inputs handled before the task lets others run.
 const BATCH: usize = 64;
-/// How long a host's full queue is borne (G16). Meanwhile its server is not read.
-const FULL_MAX: Duration = Duration::from_secs(10);
 /// A host whose queue is this many times over its limit is closed at once.
 const OVER_MAX: usize = 4;
 
@@ -46,8 +45,8 @@ pub(super) struct Task {
     sessions: BTreeMap<SessionId, Outbound<Outgoing>>,
     /// Told when a host's queue fits again.
     drained: Arc<Notify>,
-    /// Since when a host's queue is over its limit.
-    full_since: Option<Instant>,
+    /// With hosts whose queues are over their limit.
+    patience: Patience,
     /// What carrying out an output made happen: told to the engine after the drain.
     consequences: VecDeque<Input>,
     stopping: Option<Stopping>,
@@ -100,7 +99,7 @@ impl Task {
             link: None,
             sessions: BTreeMap::new(),
             drained,
-            full_since: None,
+            patience: Patience::default(),
             consequences: VecDeque::new(),
             stopping: None,
             posts: BTreeMap::new(),
@@ -132,7 +131,7 @@ impl Task {
                     Some(control) => self.control(control),
                     None => return,
                 },
-                Some((epoch, event)) = self.arrived.recv(), if self.full_since.is_none() => {
+                Some((epoch, event)) = self.arrived.recv(), if !self.patience.is_tried() => {
                     self.link_event(epoch, event);
                     self.more_link_events();
                 }
@@ -153,7 +152,7 @@ impl Task {
     /// When the engine, or a host that does not read, wants attention.
     fn next_due(&self) -> Option<tokio::time::Instant> {
         let engine = self.engine.poll_timeout().map(|(due, _)| due);
-        let host = self.full_since.map(|since| since + FULL_MAX);
+        let host = self.patience.due();
         engine
             .into_iter()
             .chain(host)
@@ -169,7 +168,7 @@ impl Task {
 
     fn more_link_events(&mut self) {
         for _ in 1..BATCH {
-            if self.full_since.is_some() {
+            if self.patience.is_tried() {
                 return;
             }
             let Ok((epoch, event)) = self.arrived.try_recv() else {
@@ -280,6 +279,7 @@ impl Task {
                 self.tell(Input::Host { session, event });
                 if detached {
                     self.sessions.remove(&session);
+                    self.patience.end(session);
                 }
             }
         }
@@ -378,25 +378,28 @@ impl Task {
         match host.is_over() {
             0 => {}
             over if over >= OVER_MAX => self.give_up(session),
-            _ => drop(self.full_since.get_or_insert_with(now)),
+            _ => self.patience.begin(session, now()),
         }
     }
 
     /// Reads the server again once every host reads, and gives up on a host that does not for too long.
     fn see_whether_hosts_read(&mut self) {
-        let Some(since) = self.full_since else { return };
-        let full = self.sessions.iter().filter(|(_, host)| host.is_over() > 0);
-        let full: Vec<SessionId> = full.map(|(session, _)| *session).collect();
-        if now().saturating_duration_since(since) >= FULL_MAX {
-            full.iter().for_each(|session| self.give_up(*session));
-            self.full_since = None;
-        } else if full.is_empty() {
-            self.full_since = None;
+        if !self.patience.is_tried() {
+            return;
+        }
+        for (session, host) in &self.sessions {
+            if host.is_over() == 0 {
+                self.patience.end(*session);
+            }
+        }
+        for session in self.patience.lost(now()) {
+            self.give_up(session);
         }
         self.drain();
     }
 
     fn give_up(&mut self, session: SessionId) {
+        self.patience.end(session);
         let Some(host) = self.sessions.remove(&session) else {
             return;
         };

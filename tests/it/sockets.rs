@@ -150,3 +150,22 @@ async fn a_second_gateway_at_one_address_ends_with_3_and_leaves_the_first_alone(
     let mut host = gateway.client("s").await;
     assert!(host.call("echo", json!({})).await.error.is_none());
 }
+
+/// BR-104
+#[tokio::test]
+async fn g16_a_host_that_does_not_read_is_closed_with_4410_and_no_other() {
+    let gateway = Gateway::run(&json!({ "s": faultd("--mcpl") })).await;
+    let mut events = gateway.events().await;
+    events.until("s", "adopted").await;
+    let mut other = gateway.client("s").await;
+    let mut host = gateway.connect("s").await;
+    host.initialize(mcpl()).await;
+    events.until("s", "host-attached").await;
+    for _ in 0..4 {
+        let big = json!({"name": "big", "arguments": {"bytes": 7 << 20}});
+        host.ask("tools/call", big).await;
+    }
+    events.until("s", "host-detached").await;
+    assert_eq!(host.closed().await, 4410);
+    assert!(other.call("echo", json!({})).await.error.is_none());
+}
