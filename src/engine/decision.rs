@@ -478,7 +478,7 @@ pub enum DropReason {
     KeptFull,
     /// Kept longer than `keptMaxAgeMs` (G6).
     KeptTooOld,
-    /// Its channel was never registered again (G9).
+    /// Its channel was never registered again (G9), or a notification's never was (G11).
     ChannelGone,
     /// A notification without its capability (G11).
     NotGranted,

@@ -133,7 +133,7 @@ impl Traffic {
         } else if item.message.kind() == Kind::Request {
             self.tally.refused += 1;
         } else {
-            self.tally.dropped += 1;
+            self.drop_read(DropReason::ChannelGone, item.message.method(), 1, out);
         }
     }
 
