@@ -142,6 +142,7 @@ impl App {
             .gateway
             .shutdown(within.saturating_sub(JOURNAL_TIME))
             .await;
+        self.parts.observer.tell_left_out(None);
         self.parts.journal.flush();
         left
     }
@@ -252,11 +253,12 @@ fn operator_settings(config: &Config, listen: SocketAddr) -> admin::Settings {
     }
 }
 
-/// Asks the loop every second how late it is.
+/// Asks the loop every second how late it is, and has telemetry say what it left out.
 async fn measure_lag(observer: Observer) {
     let mut pulse = tokio::time::interval(PULSE);
     loop {
         let due = pulse.tick().await;
         observer.loop_lag(due.elapsed());
+        observer.tell_left_out(Some(tokio::time::Instant::now().into_std()));
     }
 }

@@ -22,11 +22,11 @@ pub(super) async fn metrics(State(desk): State<Desk>) -> Response {
         .collect();
     let observer = &desk.admin.observer;
     observer.journal_failing(desk.admin.journal.is_failing());
-    (
-        [(header::CONTENT_TYPE, PROMETHEUS)],
-        observer.metrics(&snapshots),
-    )
-        .into_response()
+    let observer = observer.clone();
+    // Not on a thread that carries calls. A page that panics is none.
+    let page = tokio::task::spawn_blocking(move || observer.metrics(&snapshots));
+    let page = page.await.unwrap_or_default();
+    ([(header::CONTENT_TYPE, PROMETHEUS)], page).into_response()
 }
 
 pub(super) async fn servers(State(desk): State<Desk>) -> Json<Value> {

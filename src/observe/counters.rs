@@ -316,7 +316,8 @@ fn flag(on: bool) -> &'static str {
     if on { "true" } else { "false" }
 }
 
-fn code_label(code: i64) -> &'static str {
+/// A code as it is counted.
+pub(super) fn code_label(code: i64) -> &'static str {
     let known = CODES.into_iter().find(|(known, _)| *known == code);
     known.map_or(OTHER, |(_, label)| label)
 }

@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use prometheus::IntCounter;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 
-use crate::engine::decision::Decision;
-use crate::ids::{Epoch, ServerId};
+use crate::ids::ServerId;
 
 /// The most events that the ring holds.
 pub const EVENTS_MAX: usize = 4_096;
@@ -23,7 +22,7 @@ pub const EVENT_BYTES_MAX: usize = 4 << 20;
 pub struct Event {
     /// `<boot>-<seq>`: the boot is this process's own, the number counts from 1.
     pub id: String,
-    /// [`Decision::kind`].
+    /// A decision's, or `left-out`.
     pub kind: &'static str,
     /// A JSON object: `id`, `at` (RFC 3339, ms), `server`, `epoch`, `attempt`, `kind`, `text`, `fields`.
     pub json: String,
@@ -86,19 +85,12 @@ impl Events {
         }
     }
 
-    /// Adds a decision.
-    pub(super) fn push(
-        &self,
-        server: &ServerId,
-        epoch: Option<Epoch>,
-        attempt: u64,
-        decision: &Decision,
-        fields: &Value,
-    ) {
+    /// Adds what is told of a server.
+    pub(super) fn push(&self, server: &ServerId, told: &super::Told<'_>) {
         let at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let mut body = json!({
-            "at": at, "server": server.as_str(), "epoch": epoch.map(|epoch| epoch.0), "attempt": attempt,
-            "kind": decision.kind(), "text": decision.to_string(), "fields": fields,
+            "at": at, "server": server.as_str(), "epoch": told.epoch.map(|epoch| epoch.0),
+            "attempt": told.attempt, "kind": told.kind, "text": told.text, "fields": told.fields,
         });
         let mut ring = self.ring();
         let number = ring.newest + 1;
@@ -108,7 +100,7 @@ impl Events {
         }
         ring.push(Event {
             id,
-            kind: decision.kind(),
+            kind: told.kind,
             json: body.to_string(),
         });
         drop(ring);
@@ -222,7 +214,10 @@ impl Subscription {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+    use crate::ids::Epoch;
 
     fn stream() -> (Events, IntCounter) {
         let lagged = IntCounter::new("lagged", "of a test").unwrap();
@@ -231,8 +226,14 @@ mod tests {
 
     fn push(events: &Events, text: &str) {
         let server = ServerId::new("chat").unwrap();
-        let decision = Decision::Reported(text.into());
-        events.push(&server, Some(Epoch(3)), 2, &decision, &json!({ "a": 1 }));
+        let told = crate::observe::Told {
+            epoch: Some(Epoch(3)),
+            attempt: 2,
+            kind: "reported",
+            text,
+            fields: &json!({ "a": 1 }),
+        };
+        events.push(&server, &told);
     }
 
     async fn text(subscription: &mut Subscription) -> String {

@@ -12,8 +12,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::engine::decision::Decision;
-use crate::ids::{Epoch, ServerId};
+use super::Told;
+use crate::ids::ServerId;
 
 /// How many lines wait for the writer.
 const LINES_MAX: usize = 1_024;
@@ -99,19 +99,19 @@ fn subscriber(
     }
 }
 
-/// Writes the line of a decision.
-pub(super) fn decision(
-    level: Level,
-    server: &ServerId,
-    epoch: Option<Epoch>,
-    attempt: u64,
-    decision: &Decision,
-) {
-    let epoch = epoch.map(|epoch| epoch.0);
+/// Writes a line about a server.
+pub(super) fn tell(level: Level, server: &ServerId, told: &Told<'_>) {
+    let epoch = told.epoch.map(|epoch| epoch.0);
+    let Told {
+        attempt,
+        kind,
+        text,
+        ..
+    } = told;
     macro_rules! line {
         ($level:expr) => {
             tracing::event!(
-                $level, server = %server, epoch, attempt, kind = decision.kind(), "{}", escaped(decision)
+                $level, server = %server, epoch, attempt, kind, "{}", escaped(text)
             )
         };
     }
@@ -212,6 +212,8 @@ mod tests {
     use std::sync::mpsc::Sender;
 
     use super::*;
+    use crate::engine::decision::Decision;
+    use crate::ids::Epoch;
 
     /// A sink that passes on what it takes, and takes nothing until it is told to.
     struct Sink {
@@ -251,14 +253,21 @@ mod tests {
         }
     }
 
-    fn tell(told: &Decision) {
+    fn say(decision: &Decision) {
         let server = ServerId::new("chat").unwrap();
-        decision(Level::ERROR, &server, Some(Epoch(7)), 5, told);
+        let told = Told {
+            epoch: Some(Epoch(7)),
+            attempt: 5,
+            kind: decision.kind(),
+            text: &decision.to_string(),
+            fields: &serde_json::Value::Null,
+        };
+        tell(Level::ERROR, &server, &told);
     }
 
     #[test]
     fn a_line_names_server_epoch_attempt_and_kind_and_escapes_what_peers_say() {
-        let told = || tell(&down("gone\r\nfake line\u{1b}[2J\u{202e}"));
+        let told = || say(&down("gone\r\nfake line\u{1b}[2J\u{202e}"));
         let lines = lines_of(false, "info", told);
         assert_eq!(lines.len(), 1);
         let line = lines[0].trim_end();
@@ -278,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_json_line_is_one_object() {
-        let lines = lines_of(true, "info", || tell(&down("gone")));
+        let lines = lines_of(true, "info", || say(&down("gone")));
         let line: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
         assert_eq!(line["server"], "chat");
         assert_eq!((&line["epoch"], &line["attempt"]), (&7.into(), &5.into()));
@@ -288,7 +297,7 @@ mod tests {
 
     #[test]
     fn what_the_filter_leaves_out_is_not_written() {
-        assert!(lines_of(false, "off", || tell(&down("gone"))).is_empty());
+        assert!(lines_of(false, "off", || say(&down("gone"))).is_empty());
         let error = filter_of("tidegate=loud").unwrap_err().to_string();
         assert!(error.contains("write e.g. `info`"), "{error}");
     }
@@ -303,7 +312,7 @@ mod tests {
         let flood = LINES_MAX as u64 + 100;
         tracing::subscriber::with_default(subscriber, || {
             for _ in 0..flood {
-                tell(&down("gone"));
+                say(&down("gone"));
             }
         });
         // The writer holds one line at most beside those that wait.
@@ -316,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_line_of_any_length_is_cut_off() {
-        let lines = lines_of(false, "info", || tell(&down(&"x".repeat(LINE_MAX * 2))));
+        let lines = lines_of(false, "info", || say(&down(&"x".repeat(LINE_MAX * 2))));
         assert_eq!(lines[0].len(), LINE_MAX + 1);
     }
 }

@@ -6,6 +6,7 @@ pub mod log;
 
 mod counters;
 mod facts;
+mod flood;
 mod gateway;
 mod gauges;
 mod maker;
@@ -16,12 +17,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus::{Registry, TextEncoder};
+use serde_json::{Value, json};
+use tracing::Level;
 
 use counters::Counters;
 use events::Events;
+use flood::{Flood, LeftOut};
 use gateway::GatewayMetrics;
 use gauges::Instants;
 use page::{Page, Row};
@@ -44,6 +48,7 @@ struct Shared {
     listener: Arc<OnceLock<Listener>>,
 }
 
+#[derive(Clone)]
 struct Entry {
     observer: ServerObserver,
     transport: &'static str,
@@ -85,6 +90,18 @@ impl Notice {
     }
 }
 
+/// The kind of what is told of decisions that were not told one by one.
+const LEFT_OUT: &str = "left-out";
+
+/// One line of the log and of the event stream.
+struct Told<'a> {
+    epoch: Option<Epoch>,
+    attempt: u64,
+    kind: &'static str,
+    text: &'a str,
+    fields: &'a Value,
+}
+
 /// One server's telemetry. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerObserver {
@@ -97,6 +114,7 @@ struct Server {
     counters: Counters,
     events: Events,
     listener: Arc<OnceLock<Listener>>,
+    flood: Flood,
     /// The last attempt that a decision named, for those that name none.
     attempt: AtomicU64,
 }
@@ -135,7 +153,17 @@ impl Observer {
 
     /// Takes a removed server's series away.
     pub fn forget(&self, id: &ServerId) {
-        self.shared.servers().remove(id);
+        let gone = self.shared.servers().remove(id);
+        if let Some(Entry { observer, .. }) = gone {
+            observer.tell_left_out(None);
+        }
+    }
+
+    /// Tells how much was not told one by one, in each minute that is over by `now`, or in all. To be called often.
+    pub fn tell_left_out(&self, now: Option<Instant>) {
+        for Entry { observer, .. } in self.shared.entries() {
+            observer.tell_left_out(now);
+        }
     }
 
     /// The text of `/metrics`: of the servers, as these snapshots have them.
@@ -144,10 +172,10 @@ impl Observer {
         self.shared.gateway.lost_lines(log::take_dropped());
         let text = TextEncoder::new().encode_to_string(&self.shared.registry.gather());
         let (now, unknown) = (gauges::now(), Snapshot::default());
-        let servers = self.shared.servers();
+        let servers = self.shared.entries();
         let snapshots: BTreeMap<_, _> = snapshots.iter().map(|(id, view)| (id, &**view)).collect();
-        let rows = servers.iter().map(|(id, entry)| {
-            let snapshot = snapshots.get(id).copied();
+        let rows = servers.iter().map(|entry| {
+            let snapshot = snapshots.get(&entry.observer.server.id).copied();
             if let Some(snapshot) = snapshot {
                 entry.observer.server.instants.restore(snapshot, now);
             }
@@ -215,6 +243,11 @@ impl Shared {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Every server's, by its id. Who works with them does not hold up who adds one.
+    fn entries(&self) -> Vec<Entry> {
+        self.servers().values().cloned().collect()
+    }
+
     fn entry(&self, id: &ServerId, transport: &'static str) -> Entry {
         let server = Server {
             id: id.clone(),
@@ -222,6 +255,7 @@ impl Shared {
             counters: Counters::new(transport, Arc::clone(&self.gateway)),
             events: self.events.clone(),
             listener: Arc::clone(&self.listener),
+            flood: Flood::default(),
             attempt: AtomicU64::new(0),
         };
         let server = Arc::new(server);
@@ -234,6 +268,12 @@ impl Shared {
 }
 
 impl ServerObserver {
+    fn tell_left_out(&self, now: Option<Instant>) {
+        for left in self.server.flood.end_windows(now) {
+            self.server.tell_left_out(left);
+        }
+    }
+
     /// Tells one decision to every signal.
     pub fn decided(&self, epoch: Option<Epoch>, decision: &Decision) {
         let server = &*self.server;
@@ -249,11 +289,43 @@ impl ServerObserver {
         if let Some(attempt) = facts.attempt {
             server.attempt.store(attempt, Ordering::Relaxed);
         }
-        let attempt = server.attempt.load(Ordering::Relaxed);
-        log::decision(facts.level, &server.id, epoch, attempt, decision);
-        server
-            .events
-            .push(&server.id, epoch, attempt, decision, &facts.fields);
+        if !server.flood.admits(decision, Instant::now()) {
+            return;
+        }
+        let told = Told {
+            epoch,
+            attempt: server.attempt.load(Ordering::Relaxed),
+            kind: decision.kind(),
+            text: &decision.to_string(),
+            fields: &facts.fields,
+        };
+        server.tell(facts.level, &told);
+    }
+}
+
+impl Server {
+    /// Logs it and streams it.
+    fn tell(&self, level: Level, told: &Told<'_>) {
+        log::tell(level, &self.id, told);
+        self.events.push(&self.id, told);
+    }
+
+    /// What was not told in a window that is over.
+    fn tell_left_out(&self, left: LeftOut) {
+        let LeftOut {
+            sort: (kind, what),
+            decisions,
+            messages,
+        } = left;
+        let gap = if what.is_empty() { "" } else { " " };
+        let told = Told {
+            epoch: None,
+            attempt: self.attempt.load(Ordering::Relaxed),
+            kind: LEFT_OUT,
+            text: &format!("{decisions} more of {kind}{gap}{what} within a minute were not told"),
+            fields: &json!({ "of": kind, "what": what, "decisions": decisions, "messages": messages }),
+        };
+        self.tell(Level::WARN, &told);
     }
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tidegate::engine::decision::{Decision, State};
+use tidegate::engine::decision::{Decision, DropReason, State};
 use tidegate::ids::Epoch;
 use tidegate::observe::{Observer, ServerObserver};
 
@@ -332,6 +332,49 @@ fn s1_traffic_is_counted_and_never_streamed() {
     let name =
         "tidegate_server_messages_total{class=\"request\",direction=\"to_server\",server=\"chat\"}";
     assert_eq!(all[name], 1.0);
+}
+
+#[test]
+fn s1_a_flood_is_counted_whole_and_told_in_part_with_how_much_was_left_out() {
+    let observer = Observer::new("gw-1");
+    let observed = chat(&observer);
+    let dropped = Decision::Dropped {
+        reason: DropReason::Unmatched,
+        method: "notifications/cancelled".into(),
+        count: 2,
+    };
+    for _ in 0..1_000 {
+        observed.decided(Some(Epoch(1)), &dropped);
+    }
+    observed.decided(Some(Epoch(1)), &down());
+    let told = |kind: &str| {
+        let events = observer.events().recent();
+        events.iter().filter(|event| event.kind == kind).count()
+    };
+    assert_eq!(
+        (told("dropped"), told("down"), told("left-out")),
+        (100, 1, 0)
+    );
+    observer.tell_left_out(Some(Instant::now()));
+    assert_eq!(told("left-out"), 0, "the minute is not over");
+    observer.tell_left_out(None);
+    observer.tell_left_out(None);
+    assert_eq!(told("left-out"), 1);
+    let last = observer.events().recent().pop().unwrap();
+    let left: serde_json::Value = serde_json::from_str(&last.json).unwrap();
+    let fields = serde_json::json!(
+        { "of": "dropped", "what": "unmatched", "decisions": 900, "messages": 1800 }
+    );
+    assert_eq!(
+        (&left["fields"], &left["server"]),
+        (&fields, &"chat".into())
+    );
+    let documented = include_str!("../../docs/api.md");
+    for name in ["left-out", "of", "what", "decisions", "messages"] {
+        assert!(documented.contains(&format!("`{name}`")), "{name}");
+    }
+    let series = "tidegate_server_messages_dropped_total{reason=\"unmatched\",server=\"chat\"}";
+    assert_eq!(scrape(&observer)[series], 2_000.0);
 }
 
 #[test]
