@@ -638,6 +638,20 @@ mod tests {
     }
 
     #[test]
+    fn a7_chunks_are_of_an_inference_alone() {
+        let mut rig = Rig::without(&[]);
+        rig.server(r#"{"jsonrpc":"2.0","id":"m","method":"model/info","params":{}}"#);
+        let id = field(&rig.take_answers(1)[0], "id");
+        let params = format!(r#"{{"requestId":{id},"delta":"a"}}"#);
+        rig.host(
+            1,
+            &format!(r#"{{"jsonrpc":"2.0","method":"inference/chunk","params":{params}}}"#),
+        );
+        assert!(rig.take_sent().is_empty());
+        assert_eq!(rig.dropped("unmatched"), 1);
+    }
+
+    #[test]
     fn g13_a_world_message_that_a_host_answers_after_its_process_is_gone_is_not_told_as_dropped() {
         let mut rig = Rig::new();
         rig.mcpl_host(1);

@@ -472,6 +472,8 @@ mod tests {
             panic!("one record is wanted: {records:?}");
         };
         assert_eq!(Narrowing::read(params), rig.traffic.narrowing);
+        notice(&mut rig, r#"{"disabled":["chat"]}"#);
+        assert!(rig.take_sent().is_empty() && rig.take_records().is_empty());
     }
 
     #[test]

@@ -223,6 +223,7 @@ mod tests {
         let mut rig = Rig::without(&["contextHooks.beforeInference.inject.system"]);
         for one in [
             r#"{"position":"afterUser","position":"system","content":"c"}"#,
+            r#"{"position":"system","position":"afterUser","content":"c"}"#,
             r#"{"position":"after","content":"c"}"#,
             r#"{"position":["afterUser"],"content":"c"}"#,
             r#"{"position":"observe","content":"c"}"#,
@@ -239,7 +240,7 @@ mod tests {
             let list = field(&answer, "result.contextInjections");
             assert_eq!(list, serde_json::json!([]));
         }
-        assert_eq!(rig.dropped("not_granted"), 9);
+        assert_eq!(rig.dropped("not_granted"), 10);
     }
 
     #[test]

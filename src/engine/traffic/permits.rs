@@ -226,7 +226,9 @@ mod tests {
         assert_eq!(field(answer, "error.code"), code::NOT_SENT);
         assert_eq!(field(answer, "error.data.state"), "negotiating");
         assert_eq!(rig.dropped("not_granted"), 1);
-        rig.accept();
+        let sent = rig.take_sent();
+        assert!(sent.iter().any(|line| line.contains("mcpl/manifest")));
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"result":{"accepted":true}}"#);
         rig.host(1, &request(1, "channels/publish", "{}"));
         let sent = rig.take_sent();
         assert!(sent.iter().any(|line| line.contains("channels/publish")));
@@ -367,6 +369,9 @@ mod tests {
         rig.host(1, &piece(2));
         rig.host(1, &publish(1, "other"));
         assert_eq!(rig.take_sent().len(), 1);
+        // A publish that asks for no answer ends no stream, and is whole.
+        rig.host(1, &notice("channels/publish", r#"{"channelId":"c"}"#));
+        assert_eq!(rig.take_sent().len(), 1);
         rig.host(1, &publish(2, "c"));
         rig.host(1, &piece(3));
         rig.host(1, &complete());
@@ -413,16 +418,42 @@ mod tests {
     }
 
     #[test]
+    fn g15_a_stream_that_began_without_its_capability_does_not_begin_in_its_middle() {
+        let mut rig = Rig::without(&["channels.streaming"]);
+        rig.host(1, &piece(0));
+        assert_eq!(rig.dropped("not_granted"), 1);
+        rig.mask(&[]);
+        rig.accept();
+        rig.host(1, &piece(1));
+        assert!(rig.take_sent().is_empty());
+        assert_eq!(rig.dropped("unmatched"), 1);
+    }
+
+    #[test]
+    fn p3_a_stream_loses_the_pieces_for_which_it_has_no_capability_and_no_more() {
+        let mut rig = Rig::without(&[]);
+        rig.host(1, &piece(0));
+        rig.mask(&["channels.streaming"]);
+        rig.host(1, &piece(1));
+        assert_eq!(rig.dropped("not_granted"), 1);
+        rig.accept();
+        rig.mask(&[]);
+        rig.accept();
+        rig.host(1, &piece(2));
+        assert_eq!(rig.take_sent(), [piece(2)]);
+    }
+
+    #[test]
     fn g15_the_streams_of_a_session_that_went_are_no_others() {
         let mut rig = Rig::without(&[]);
         rig.host(1, &piece(0));
         rig.take_sent();
         rig.lose();
         rig.event(1, HostEvent::Detached);
-        rig.mcpl_host(2);
+        rig.mcpl_host(1);
         succeed(&mut rig);
-        rig.host(2, &publish(1, "c"));
-        rig.host(2, &piece(0));
+        rig.host(1, &publish(1, "c"));
+        rig.host(1, &piece(0));
         assert_eq!(rig.take_sent().len(), 2);
     }
 }
