@@ -77,7 +77,12 @@ impl App {
         observer.reloaded(true);
         // Before the first server can go down.
         let notifier = Notifier::new(&config, journal.clone(), observer.clone());
-        let gateway = Gateway::start(&config.servers, journal.clone(), observer.clone());
+        let gateway = Gateway::start(
+            &config.servers,
+            config.max_queued_bytes,
+            journal.clone(),
+            observer.clone(),
+        );
         notifier.run(&gateway);
         let parts = Arc::new(Parts {
             access: watch::Sender::new(access(&config)),
@@ -167,6 +172,7 @@ impl Parts {
         for setting in &difference.restart {
             tracing::warn!("a change of {setting} takes effect when the gateway is restarted");
         }
+        self.gateway.limit_queues(new.max_queued_bytes);
         self.gateway.apply(&new.servers, &difference).await;
         self.notifier.configure(&new);
         self.access.send_replace(access(&new));

@@ -26,9 +26,10 @@ const FILE_MAX: u64 = 8 << 20;
 const LISTEN: &str = "127.0.0.1:7464";
 const ADMIN_LISTEN: &str = "127.0.0.1:7465";
 const STATE_DIR: &str = "./tidegate-state";
+const MAX_QUEUED_BYTES: usize = 1 << 30;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Fields of later issues: checked in shape, without effect.
-const NO_EFFECT_YET: [&[&str]; 2] = [&["maxQueuedBytes"], &["telemetry", "otlp"]];
+const NO_EFFECT_YET: [&[&str]; 1] = [&["telemetry", "otlp"]];
 
 /// Everything that one reading of a file found.
 pub(super) struct Loaded {
@@ -260,6 +261,9 @@ impl<'a> Loader<'a> {
             allowed_hosts: file.allowed_hosts.unwrap_or_default(),
             status_channels,
             webhooks,
+            max_queued_bytes: file.max_queued_bytes.map_or(MAX_QUEUED_BYTES, |size| {
+                usize::try_from(size.0).unwrap_or(usize::MAX)
+            }),
             state_dir: match file.state.dir.as_deref() {
                 Some("none") => None,
                 dir => Some(dir.unwrap_or(STATE_DIR).into()),

@@ -51,6 +51,8 @@ pub struct Config {
     pub status_channels: Vec<StatusChannel>,
     /// URLs that down and clear are posted to.
     pub webhooks: Vec<Webhook>,
+    /// Bytes held and kept, all servers together (G6).
+    pub max_queued_bytes: usize,
     /// The state directory; `None` keeps everything in memory.
     pub state_dir: Option<PathBuf>,
     /// `text` or `json`.

@@ -1,6 +1,7 @@
 //! The shell around the engine: one task owns each server's engine, carries out what it asks for, and tells it what
 //! happened and when. It decides nothing.
 
+mod budget;
 mod outbound;
 mod patience;
 mod server;
@@ -23,6 +24,7 @@ use crate::journal::Journal;
 use crate::observe::Observer;
 use crate::transport::LAUNCHES_MAX;
 
+use budget::Budget;
 use outbound::{Outbound, Weigh};
 
 pub use outbound::Frames;
@@ -46,6 +48,7 @@ struct Shared {
     journal: Journal,
     observer: Observer,
     launches: Arc<Semaphore>,
+    budget: Arc<Budget>,
     sessions: AtomicU64,
     servers: RwLock<Vec<Handle>>,
 }
@@ -127,13 +130,20 @@ impl Weigh for Outgoing {
 }
 
 impl Gateway {
-    /// Starts every configured server in tasks of its own.
+    /// Starts every configured server in tasks of its own. All together hold and keep `max_queued_bytes` (G6).
     #[must_use]
-    pub fn start(servers: &[Configured], journal: Journal, observer: Observer) -> Self {
+    pub fn start(
+        servers: &[Configured],
+        max_queued_bytes: usize,
+        journal: Journal,
+        observer: Observer,
+    ) -> Self {
+        observer.queue_limit(max_queued_bytes);
         let shared = Shared {
             journal,
             observer,
             launches: Arc::new(Semaphore::new(LAUNCHES_MAX)),
+            budget: Budget::new(max_queued_bytes),
             sessions: AtomicU64::new(1),
             servers: RwLock::default(),
         };
@@ -235,6 +245,12 @@ impl Gateway {
             });
         }
         *self.write() = handles;
+    }
+
+    /// All servers together hold and keep so much from now on (G6). What they have stays.
+    pub fn limit_queues(&self, max_queued_bytes: usize) {
+        self.shared.budget.set(max_queued_bytes);
+        self.shared.observer.queue_limit(max_queued_bytes);
     }
 
     /// Stops every server, bounded by `within`; says which processes are left.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::budget::Share;
 use super::outbound::{self, Full, Outbound};
 use super::patience::Patience;
 use super::{Arrival, Control, Flags, Shared};
@@ -39,6 +40,9 @@ pub(super) struct Task {
     entry: Option<Entry>,
     begin: Vec<Input>,
     shared: Arc<Shared>,
+    /// Its part of what all servers may hold and keep, and how much of that the engine was told of (G6).
+    share: Share,
+    allowed: Option<usize>,
     observer: ServerObserver,
     flags: Arc<Flags>,
     link: Option<Link>,
@@ -93,6 +97,8 @@ impl Task {
             engine,
             entry,
             begin,
+            share: shared.budget.join(),
+            allowed: None,
             shared,
             observer,
             flags,
@@ -287,8 +293,24 @@ impl Task {
 
     /// Tells the engine something, and carries out what it asks for.
     fn tell(&mut self, input: Input) {
+        let more = weight(&input);
+        if more > 0 {
+            self.make_room(more);
+        }
         self.engine.handle_input(input, moment());
         self.drain();
+        if self.share.borrows() {
+            self.make_room(0);
+        }
+    }
+
+    /// Has its share reach so many bytes beyond what the engine holds and keeps, as far as there are any (G6).
+    fn make_room(&mut self, more: usize) {
+        let bytes = self.share.reach(self.engine.queued_bytes() + more);
+        if self.allowed.replace(bytes) != Some(bytes) {
+            self.engine.handle_input(Input::Allowance(bytes), moment());
+            self.drain();
+        }
     }
 
     fn drain(&mut self) {
@@ -446,6 +468,28 @@ pub(super) fn let_go(id: &ServerId, shared: &Shared) {
         }
     }
     shared.observer.forget(id);
+}
+
+/// How many bytes an input may add to what is held and kept.
+fn weight(input: &Input) -> usize {
+    match input {
+        Input::Link {
+            event: LinkEvent::Received(message),
+            ..
+        } => message.len(),
+        Input::Start(resumed) | Input::Resume(resumed) => {
+            resumed.kept.iter().map(|one| one.frame.len()).sum()
+        }
+        Input::Link { .. }
+        | Input::Refuse { .. }
+        | Input::Configure { .. }
+        | Input::Operator(_)
+        | Input::Stop(_)
+        | Input::Host { .. }
+        | Input::Post(_)
+        | Input::Stored(_)
+        | Input::Allowance(_) => 0,
+    }
 }
 
 /// What an engine goes by that has no usable entry.

@@ -476,6 +476,8 @@ pub enum DropReason {
     HeldFull,
     /// Past the bound of kept messages (G6).
     KeptFull,
+    /// Past its share of what all servers together may make the gateway hold and keep (G6).
+    GatewayFull,
     /// Kept longer than `keptMaxAgeMs` (G6).
     KeptTooOld,
     /// Its channel was never registered again (G9), or a notification's never was (G11).
@@ -500,12 +502,13 @@ pub enum DropReason {
 
 impl DropReason {
     /// All, for metrics that exist from the start.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Boundary,
         Self::Late,
         Self::ClosedForGood,
         Self::HeldFull,
         Self::KeptFull,
+        Self::GatewayFull,
         Self::KeptTooOld,
         Self::ChannelGone,
         Self::NotGranted,
@@ -527,6 +530,7 @@ impl DropReason {
             Self::ClosedForGood => "closed_for_good",
             Self::HeldFull => "held_full",
             Self::KeptFull => "kept_full",
+            Self::GatewayFull => "gateway_full",
             Self::KeptTooOld => "kept_too_old",
             Self::ChannelGone => "channel_gone",
             Self::NotGranted => "not_granted",

@@ -63,6 +63,8 @@ pub enum Input {
     Post(Post),
     /// How far the state directory is with the messages that it was told to store (G14).
     Stored(Synced),
+    /// How many bytes it may hold and keep: its share of what all servers may together (G6). Without a word, any.
+    Allowance(usize),
 }
 
 /// A text for a channel, of the gateway's own.

@@ -17,6 +17,8 @@ pub(super) struct Policy {
     feature_sets: FeatureSets,
     wanted: Offer,
     told: Option<String>,
+    /// What was told last got no receipt.
+    unanswered: bool,
     running: Option<Running>,
     settled: bool,
     receipt: Option<String>,
@@ -93,6 +95,11 @@ impl Policy {
         self.feature_sets.get(name).copied()
     }
 
+    /// Whether the last exchange got no receipt, so that the same can be asked for again (P3).
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.unanswered && !self.is_busy()
+    }
+
     /// Whether the first exchange of this epoch has settled (G2).
     pub(super) fn is_settled(&self) -> bool {
         self.settled
@@ -130,6 +137,9 @@ impl Policy {
         self.granted = self.granted.and(offer.granted);
         self.feature_sets = offer.common(&self.feature_sets);
         self.wanted = offer;
+        if self.unanswered {
+            self.told = None;
+        }
     }
 
     /// The params of the exchange to start now, if one is due and none runs (P6).
@@ -140,6 +150,7 @@ impl Policy {
         let offer = self.wanted.clone();
         let params = offer.params.clone();
         self.told = Some(params.clone());
+        self.unanswered = false;
         self.running = Some(Running {
             epoch,
             offer,
@@ -176,6 +187,7 @@ impl Policy {
         self.feature_sets = feature_sets;
         if matches!(verdict.outcome, Exchange::Error | Exchange::Timeout) {
             verdict.note += self.consequence(grant_without_receipt);
+            self.unanswered = true;
         }
         self.receipt = Some(verdict.receipt);
         Some(Settled {

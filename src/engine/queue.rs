@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use self::ledger::Ledger;
 use self::parking::Parking;
+use super::decision::DropReason;
 use super::settings::Bounds;
 use super::snapshot::QueueView;
 use super::timers::{Deadlines, Timer};
@@ -18,6 +19,11 @@ use crate::wire::jsonrpc::{Kind, Message};
 
 /// A held request that is no world message waits this long at most (G4).
 const HELD_MAX: Duration = Duration::from_secs(60);
+
+/// World messages with a host at a time (G13).
+const WINDOW: usize = 256;
+/// And their bytes: the last may be over.
+const WINDOW_BYTES: usize = 16 << 20;
 
 /// A message's place in the order in which its server wrote.
 pub(super) type Seq = u64;
@@ -74,8 +80,8 @@ enum Place {
 pub(super) enum Held {
     /// It waits there.
     Waits(Seq),
-    /// There is no room for another request (G4).
-    Full,
+    /// There is no room for another request (G4); whose bound is reached.
+    Full(DropReason),
     /// It is a notification, and there is no room at all.
     Dropped,
 }
@@ -148,7 +154,10 @@ pub(super) struct Waiting {
     accepted: Load,
     overdue: BTreeSet<Seq>,
     ledger: Ledger,
-    out: usize,
+    /// Those that are with a host.
+    out: Load,
+    /// What all of these may have together, in bytes (G6); `None` where nobody set it.
+    allowance: Option<usize>,
     last: Seq,
     kept_max_age: Duration,
 }
@@ -165,42 +174,81 @@ impl Waiting {
         self.last
     }
 
-    /// Holds a message of the serving transport; returns the notifications that had to go (G4).
-    pub(super) fn hold(&mut self, item: Item, bounds: &Bounds) -> (Held, Vec<Item>) {
-        let mut dropped = Vec::new();
-        if item.is_request() {
-            let full = self.held.requests >= bounds.held_requests
-                || self.held.bytes + item.message.len() > bounds.held_bytes;
-            if full {
-                return (Held::Full, dropped);
-            }
-        } else if self.room_beside_requests(bounds) < item.message.len() {
-            return (Held::Dropped, vec![item]);
+    /// It may hold and keep so many bytes, from now on (G6). What it has stays.
+    pub(super) fn allow(&mut self, bytes: usize) {
+        self.allowance = Some(bytes);
+    }
+
+    /// Bytes of all that waits or is with a host.
+    pub(super) fn bytes(&self) -> usize {
+        self.held.bytes + self.kept.bytes + self.out.bytes
+    }
+
+    /// Whose bound leaves no room for so many bytes more, if any does.
+    fn crowded(&self, more: usize, load: usize, bound: usize) -> Option<DropReason> {
+        if load + more > bound {
+            Some(DropReason::HeldFull)
         } else {
-            while self.held.notifications >= bounds.held_notifications
-                || self.held.bytes + item.message.len() > bounds.held_bytes
-            {
+            let allowed = |all| self.bytes() + more <= all;
+            (!self.allowance.is_none_or(allowed)).then_some(DropReason::GatewayFull)
+        }
+    }
+
+    /// Holds a message of the serving transport; returns the notifications that had to go, each with the bound that it
+    /// went for (G4, G6).
+    pub(super) fn hold(&mut self, item: Item, bounds: &Bounds) -> (Held, Vec<(DropReason, Item)>) {
+        let mut dropped = Vec::new();
+        let size = item.message.len();
+        if item.is_request() {
+            let many = self.held.requests >= bounds.held_requests;
+            let many = many.then_some(DropReason::HeldFull);
+            let full = many.or_else(|| self.crowded(size, self.held.bytes, bounds.held_bytes));
+            if let Some(reason) = full {
+                return (Held::Full(reason), dropped);
+            }
+        } else if let Some(reason) = self.never_fits(size, bounds) {
+            return (Held::Dropped, vec![(reason, item)]);
+        } else {
+            while let Some(reason) = self.overflows(size, bounds) {
                 let Some(oldest) = self.held_notifications.first().copied() else {
                     break;
                 };
-                dropped.extend(self.take(oldest));
+                dropped.extend(self.take(oldest).map(|item| (reason, item)));
             }
         }
         (Held::Waits(self.add(item)), dropped)
     }
 
-    /// How many bytes a notification can have when all others go. Held requests never go for one.
-    fn room_beside_requests(&self, bounds: &Bounds) -> usize {
+    /// Whose bound a notification is over even when all others go. Held requests never go for one.
+    fn never_fits(&self, size: usize, bounds: &Bounds) -> Option<DropReason> {
         let notifications = self.held_notifications.iter();
         let notifications = notifications.filter_map(|seq| self.items.get(seq));
         let may_go: usize = notifications.map(|item| item.message.len()).sum();
-        bounds.held_bytes.saturating_sub(self.held.bytes - may_go)
+        let over = |load: usize, bound: usize| load - may_go + size > bound;
+        if over(self.held.bytes, bounds.held_bytes) {
+            Some(DropReason::HeldFull)
+        } else {
+            let over = self.allowance.is_some_and(|all| over(self.bytes(), all));
+            over.then_some(DropReason::GatewayFull)
+        }
+    }
+
+    /// Whose bound one more notification is over.
+    fn overflows(&self, size: usize, bounds: &Bounds) -> Option<DropReason> {
+        let many = self.held.notifications >= bounds.held_notifications;
+        let many = many.then_some(DropReason::HeldFull);
+        many.or_else(|| self.crowded(size, self.held.bytes, bounds.held_bytes))
     }
 
     /// Keeps a world message whose transport is gone; returns those that had to go, the newest first (G6).
-    pub(super) fn keep(&mut self, item: Item, bounds: &Bounds) -> Vec<Item> {
+    pub(super) fn keep(&mut self, item: Item, bounds: &Bounds) -> Vec<(DropReason, Item)> {
+        let room = |all| self.bytes() + item.message.len() <= all;
+        if !self.allowance.is_none_or(room) {
+            return vec![(DropReason::GatewayFull, item)];
+        }
         self.add(Item { kept: true, ..item });
-        self.trim(bounds)
+        let full = self.trim(bounds).into_iter();
+        full.map(|item| (DropReason::KeptFull, item)).collect()
     }
 
     /// A message that waits here from now on, or is with a host.
@@ -387,7 +435,7 @@ impl Waiting {
             Place::Parked(what) => {
                 self.parking.enter(what, seq);
             }
-            Place::Out => self.out += 1,
+            Place::Out => self.out.add(&item),
         }
         if let Some((at, timer)) = item.due {
             self.deadlines.set(at, (timer, seq));
@@ -428,10 +476,7 @@ impl Waiting {
                 self.lanes.entry(item.lane).or_default().remove(&seq);
             }
             Place::Parked(what) => self.parking.leave(what, seq),
-            Place::Out => {
-                self.out -= 1;
-                return;
-            }
+            Place::Out => return self.out.remove(item),
         }
         if item.kept {
             self.kept.remove(item);
@@ -520,9 +565,10 @@ impl Waiting {
         self.items.len()
     }
 
-    /// How many are with a host.
-    pub(super) fn out(&self) -> usize {
-        self.out
+    /// Whether a host may have another.
+    pub(super) fn has_window(&self) -> bool {
+        let out = &self.out;
+        out.requests + out.notifications < WINDOW && out.bytes < WINDOW_BYTES
     }
 
     /// How many are kept.

@@ -103,6 +103,7 @@ impl Server {
             }
             Input::Post(post) => self.traffic.post(&post, at, &mut self.outbox),
             Input::Stored(synced) => self.traffic.stored(synced, &mut self.outbox),
+            Input::Allowance(bytes) => self.traffic.allow(bytes),
         }
         self.settle(at);
     }
@@ -135,6 +136,12 @@ impl Server {
     /// The next thing to do, in order.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outbox.pop()
+    }
+
+    /// Bytes of all that is held, kept or with a host (G6).
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.traffic.queued_bytes()
     }
 
     /// A view of the server as of `now`.

@@ -49,6 +49,8 @@ pub struct Snapshot {
     pub held: QueueView,
     /// Kept across a boundary.
     pub kept: QueueView,
+    /// Bytes of all that is held, kept or with a host (G6).
+    pub queued_bytes: usize,
     /// What is kept for longer is dropped (G6).
     pub kept_max_age: Duration,
     /// The holds that are on.

@@ -52,9 +52,6 @@ use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::{About, Message, Unreadable, code};
 use crate::wire::mcp::Revision;
 
-/// World messages with a host at a time (G13).
-const WINDOW: usize = 256;
-
 /// Something that only the owner of the connection can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -364,6 +361,7 @@ impl Traffic {
         snapshot.granted = self.policy.granted().paths().collect();
         snapshot.held = held;
         snapshot.kept = kept;
+        snapshot.queued_bytes = self.queued_bytes();
         snapshot.kept_max_age = self.settings.kept_max_age;
         snapshot.holds = self.gate.holds();
         snapshot.channels = self.channels.len();
@@ -389,10 +387,27 @@ impl Traffic {
         debug_assert!(self.conserved(), "{:?} {}", self.tally, self.waiting.len());
     }
 
+    /// It may hold and keep so many bytes, from now on (G6).
+    pub(super) fn allow(&mut self, bytes: usize) {
+        self.waiting.allow(bytes);
+    }
+
+    /// Bytes of all that is held, kept or with a host.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.waiting.bytes()
+    }
+
     /// Drops messages that were read from the server.
     fn drop_read(&mut self, reason: DropReason, method: &str, count: u64, out: &mut Outbox) {
         self.tally.dropped += count;
         self.say_dropped(reason, method, count, out);
+    }
+
+    /// As `drop_items`, each for a reason of its own.
+    fn drop_each(&mut self, items: &[(DropReason, Item)], out: &mut Outbox) {
+        for (reason, item) in items {
+            self.drop_read(*reason, item.message.method(), 1, out);
+        }
     }
 
     fn drop_items(&mut self, reason: DropReason, items: &[Item], out: &mut Outbox) {

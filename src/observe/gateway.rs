@@ -6,7 +6,7 @@ use prometheus::process_collector::ProcessCollector;
 use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 
 use super::Notice;
-use super::gauges::now;
+use super::gauges::{now, size};
 use super::maker::Maker;
 use crate::wire::mcp::method;
 
@@ -44,6 +44,8 @@ pub(super) struct GatewayMetrics {
     reload_success_at: Gauge,
     reloads: IntCounterVec,
     journal_failing: Gauge,
+    /// Bytes, and their bound.
+    queued: [Gauge; 2],
     dropped: IntCounterVec,
     notices: IntCounterVec,
 }
@@ -109,9 +111,20 @@ impl GatewayMetrics {
                 "tidegate_journal_failing",
                 "1 while the state directory cannot be written.",
             ),
+            queued: queued(maker),
             dropped: dropped(maker),
             notices: notices(maker),
         }
+    }
+
+    pub(super) fn queued(&self, bytes: usize) {
+        let [queued, _] = &self.queued;
+        queued.set(size(bytes));
+    }
+
+    pub(super) fn queue_limit(&self, bytes: usize) {
+        let [_, limit] = &self.queued;
+        limit.set(size(bytes));
     }
 
     pub(super) fn dial(&self, took: Duration) {
@@ -224,6 +237,18 @@ fn notices(maker: &Maker<'_>) -> IntCounterVec {
         ["outlet", "outcome"],
         OUTLETS.into_iter().flat_map(outcomes),
     )
+}
+
+fn queued(maker: &Maker<'_>) -> [Gauge; 2] {
+    let bytes = maker.gauge(
+        "tidegate_queued_bytes",
+        "Bytes of messages that are held, kept or with a host, all servers together.",
+    );
+    let bound = maker.gauge(
+        "tidegate_queued_max_bytes",
+        "The bound of what is held and kept, all servers together: `maxQueuedBytes`.",
+    );
+    [bytes, bound]
 }
 
 fn sessions(maker: &Maker<'_>) -> GaugeVec {

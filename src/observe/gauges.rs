@@ -285,6 +285,6 @@ fn count(n: u64) -> f64 {
     n as f64
 }
 
-fn size(n: usize) -> f64 {
+pub(super) fn size(n: usize) -> f64 {
     count(n as u64)
 }

@@ -170,6 +170,8 @@ impl Observer {
     #[must_use]
     pub fn metrics(&self, snapshots: &[(ServerId, Arc<Snapshot>)]) -> String {
         self.shared.gateway.lost_lines(log::take_dropped());
+        let queued = snapshots.iter().map(|(_, view)| view.queued_bytes);
+        self.shared.gateway.queued(queued.sum());
         let text = TextEncoder::new().encode_to_string(&self.shared.registry.gather());
         let (now, unknown) = (gauges::now(), Snapshot::default());
         let servers = self.shared.entries();
@@ -230,6 +232,11 @@ impl Observer {
     /// The gateway's own loop woke this late.
     pub fn loop_lag(&self, late: Duration) {
         self.shared.gateway.lag(late);
+    }
+
+    /// What all servers together may hold and keep, in bytes (G6).
+    pub fn queue_limit(&self, bytes: usize) {
+        self.shared.gateway.queue_limit(bytes);
     }
 
     /// Whether the state directory cannot be written.

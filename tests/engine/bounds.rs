@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tidegate::engine::decision::DropReason;
-use tidegate::engine::input::{End, HostEvent, LinkEvent};
+use tidegate::engine::input::{End, HostEvent, Input, LinkEvent, Operator};
 use tidegate::engine::settings::Settings;
 use tidegate::wire::jsonrpc::{About, RequestId, Unreadable};
 
@@ -43,6 +43,93 @@ fn g6_kept_notifications_have_a_bound_of_their_own_and_the_earliest_stay() {
     world.run_for(secs(5));
     let host = world.attach_host(1);
     assert_eq!(world.numbers(host, "push/event"), [1, 2, 4]);
+}
+
+/// A bridge whose share of `maxQueuedBytes` is as many pushes with an id and one digit.
+fn sharing(pushes: usize) -> World {
+    let mut world = World::bridge();
+    let bytes = pushes * push(Some(1), 1).to_string().len();
+    world.feed(Input::Allowance(bytes));
+    world
+}
+
+#[test]
+fn g6_a_server_over_its_share_of_all_bytes_is_refused_and_what_it_has_stays() {
+    let mut world = sharing(2);
+    for n in 1..=3 {
+        world.says(&push(Some(n), n));
+    }
+    assert_eq!(code(&world.answer(3).unwrap()), Some(-32000));
+    world.says(&push(None, 4));
+    assert_eq!(world.dropped(DropReason::GatewayFull), 1);
+    world.lose_but_not_gone(End::Exit(1));
+    world.says(&push(Some(5), 5));
+    assert_eq!(world.dropped(DropReason::GatewayFull), 2);
+    let gone = world.peer.gone();
+    world.link(gone);
+    world.feed(Input::Allowance(0));
+    world.run_for(secs(5));
+    assert_eq!(world.snapshot().kept.requests, 2, "nothing is taken away");
+    let host = world.attach_host(1);
+    assert_eq!(world.numbers(host, "push/event"), [1, 2]);
+    assert_eq!(world.snapshot().queued_bytes, 0);
+    world.says(&push(Some(7), 7));
+    assert_eq!(
+        world.answer(7).unwrap()["result"]["accepted"],
+        true,
+        "what passes needs no room"
+    );
+    world.check.conserved(0);
+}
+
+#[test]
+fn g6_at_its_share_of_all_bytes_the_oldest_notification_goes_for_the_newest() {
+    let mut world = World::bridge();
+    world.feed(Input::Allowance(2 * push(None, 1).to_string().len()));
+    for n in 1..=3 {
+        world.says(&push(None, n));
+    }
+    assert_eq!(world.dropped(DropReason::GatewayFull), 1);
+    let params = json!({"n": 4, "long": "x".repeat(1_000)});
+    world.says(&crate::world::message::notification("push/event", params));
+    assert_eq!(world.dropped(DropReason::GatewayFull), 2);
+    let host = world.attach_host(1);
+    assert_eq!(world.numbers(host, "push/event"), [2, 3]);
+}
+
+#[test]
+fn g6_what_is_with_a_host_counts_for_the_share() {
+    let mut world = sharing(2);
+    let host = world.attach_host(1);
+    world.hosts.get_mut(&host).unwrap().answers = false;
+    for n in 1..=2 {
+        world.says(&push(Some(n), n));
+    }
+    world.operator(Operator::Pause);
+    world.says(&push(Some(3), 3));
+    assert_eq!(code(&world.answer(3).unwrap()), Some(-32000));
+    world.detach(host);
+    assert_eq!(world.snapshot().held.requests, 2);
+    assert_eq!(world.dropped(DropReason::GatewayFull), 0);
+}
+
+#[test]
+fn g6_what_is_kept_stays_kept_through_a_flush_of_the_control_plane_and_a_second_boundary() {
+    let mut world = World::bridge();
+    world.says(&push(Some(1), 1));
+    for _ in 0..3 {
+        world.lose(End::Exit(1));
+        world.run_for(secs(400));
+        world.says(&register(9, "room"));
+        assert!(world.answer(9).is_some());
+        let view = world.snapshot();
+        assert_eq!((view.held.requests, view.kept.requests), (0, 1));
+    }
+    world.operator(Operator::Pause);
+    let host = world.attach_host(1);
+    assert_eq!(world.snapshot().kept.requests, 1);
+    world.operator(Operator::Resume);
+    assert_eq!(world.numbers(host, "push/event"), [1]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::gateway::{Gateway, faultd};
+use crate::gateway::{Gateway, Place, faultd};
 use crate::host::Host;
 
 async fn two_servers() -> Gateway {
@@ -161,4 +161,43 @@ async fn a_server_that_prints_noise_is_understood_all_the_same() {
             .contains(r#"{"x":1}"#)
     );
     events.until_times("noisy", "noise", 1).await;
+}
+
+/// A server says so many pushes of 200 bytes.
+async fn pushes(host: &mut Host, count: u64) {
+    let fill = "x".repeat(110);
+    let push = |n| {
+        let params = json!({ "eventId": format!("e{n:03}"), "fill": fill });
+        json!({ "jsonrpc": "2.0", "id": 1000 + n, "method": "push/event", "params": params })
+    };
+    let messages: Vec<_> = (0..count).map(push).collect();
+    host.call("say", json!({ "messages": messages })).await;
+}
+
+#[tokio::test]
+async fn g6_a_server_that_floods_leaves_the_others_their_share_of_all_bytes() {
+    let servers = json!({ "a": faultd("--name a --mcpl"), "b": faultd("--name b --mcpl") });
+    let place = Place::with(json!({ "maxQueuedBytes": 8192 }));
+    let gateway = place.run(&servers).await;
+    let mut events = gateway.events().await;
+    for server in ["a", "b"] {
+        events.until_times(server, "settled", 1).await;
+    }
+    let mut a = gateway.client("a").await;
+    pushes(&mut a, 100).await;
+    let refused = r#"tidegate_server_messages_refused_total{code="-32000",server="a"}"#;
+    let held =
+        |server| format!(r#"tidegate_server_held_messages{{kind="request",server="{server}"}}"#);
+    let flood = gateway.metric(&held("a")).await;
+    assert!(
+        (20.0..=31.0).contains(&flood),
+        "three quarters of all: {flood}"
+    );
+    assert_eq!(gateway.metric(refused).await, 100.0 - flood);
+    let mut b = gateway.client("b").await;
+    pushes(&mut b, 9).await;
+    assert_eq!(gateway.metric(&held("b")).await, 9.0);
+    let all = gateway.metric("tidegate_queued_bytes").await;
+    let most = gateway.metric("tidegate_queued_max_bytes").await;
+    assert!(all > 7000.0 && all <= most, "{all} of {most}");
 }

@@ -99,7 +99,7 @@ fn gateway(observer: &Observer) -> Gateway {
             message: "reconnectIntervalMs is 0: write a number above 0".into(),
         }]),
     };
-    Gateway::start(&[broken], Journal::none(), observer.clone())
+    Gateway::start(&[broken], 1 << 30, Journal::none(), observer.clone())
 }
 
 fn client() -> Client {

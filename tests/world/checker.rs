@@ -110,7 +110,11 @@ impl Checker {
             Input::Link { epoch, event } => self.link_event(*epoch, event, now),
             Input::Host { session, event } => self.host_event(*session, event),
             Input::Refuse { .. } => self.stopped = false,
-            Input::Resume(_) | Input::Operator(_) | Input::Post(_) | Input::Stored(_) => {}
+            Input::Resume(_)
+            | Input::Operator(_)
+            | Input::Post(_)
+            | Input::Stored(_)
+            | Input::Allowance(_) => {}
         }
     }
 

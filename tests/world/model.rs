@@ -165,7 +165,8 @@ impl Model {
             | Input::Refuse { .. }
             | Input::Host { .. }
             | Input::Post(_)
-            | Input::Stored(_) => {}
+            | Input::Stored(_)
+            | Input::Allowance(_) => {}
         }
     }
 

@@ -171,6 +171,9 @@ impl Traffic {
             out.record(Record::Narrowing(params.into()));
             self.narrowing = Some(narrowing);
             self.renegotiate(at, out);
+        } else if self.hosts.serving() == Some(session) && self.policy.is_unanswered() {
+            // It was told that its server gave no receipt, and asks again (P3).
+            self.renegotiate(at, out);
         }
         let id = message.id();
         if let (Some(held), Some(id)) = (self.hosts.get_mut(session), id)
@@ -262,7 +265,7 @@ const INVALID_UPDATE: (i64, &str) = (
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::rig::{CHAT, Rig, field};
+    use super::super::rig::{CHAT, Rig, field, request};
     use super::*;
     use crate::engine::input::Resumed;
     use crate::engine::settings::{Mask, Settings};
@@ -426,6 +429,68 @@ mod tests {
         update(&mut rig, 2, r#"["pushEvents","tools"]"#);
         rig.wait(Duration::from_secs(15));
         assert_eq!(granted(&rig), ["pushEvents"]);
+    }
+
+    #[test]
+    fn p3_an_expansion_that_was_not_answered_is_negotiated_again_when_it_is_sent_again() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.client(1, MCPL);
+        update(&mut rig, 1, r#"["pushEvents"]"#);
+        rig.accept();
+        rig.take_answers(1);
+        let wider = r#"["pushEvents","inferenceRequest"]"#;
+        let without =
+            [r#"{"code":-32000}"#, r#"{"code":-32601}"#].map(|error| format!(r#""error":{error}"#));
+        for outcome in [r#""result":{}"#]
+            .into_iter()
+            .chain(without.iter().map(|it| &**it))
+        {
+            update(&mut rig, 2, wider);
+            let asked = exchanges(&mut rig);
+            assert_eq!(asked.len(), 1, "before {outcome}");
+            assert!(rig.take_answers(1).is_empty());
+            let id = field(&asked[0], "id");
+            rig.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},{outcome}}}"#));
+            assert_eq!(field(&rig.take_answers(1)[0], "result.accepted"), false);
+            assert!(exchanges(&mut rig).is_empty(), "nobody asked again");
+        }
+        update(&mut rig, 3, wider);
+        rig.accept();
+        assert_eq!(granted(&rig), ["inferenceRequest", "pushEvents"]);
+        rig.take_answers(1);
+        update(&mut rig, 4, wider);
+        assert_eq!(rig.take_answers(1).len(), 1, "from the last receipt");
+        assert!(exchanges(&mut rig).is_empty());
+    }
+
+    #[test]
+    fn p1_a_host_that_comes_with_what_was_not_answered_does_not_ask_the_server_again() {
+        let mut rig = Rig::new();
+        rig.settled();
+        rig.client(1, MCPL);
+        update(&mut rig, 1, r#"["pushEvents"]"#);
+        rig.take_sent();
+        rig.wait(Duration::from_secs(15));
+        rig.event(1, crate::engine::input::HostEvent::Detached);
+        rig.take_sent();
+        rig.client(2, MCPL);
+        rig.host(
+            2,
+            &request(
+                7,
+                "featureSets/update",
+                r#"{"effectiveCapabilities":["pushEvents"]}"#,
+            ),
+        );
+        assert_eq!(field(&rig.take_answers(2)[0], "id"), 7);
+        assert!(exchanges(&mut rig).is_empty());
+    }
+
+    fn exchanges(rig: &mut Rig) -> Vec<String> {
+        let sent = rig.take_sent().into_iter();
+        sent.filter(|line| line.contains("featureSets/update"))
+            .collect()
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Traffic {
         let mut item = Item::new(message, epoch, at.now, Lane::Waking);
         item.world = true;
         let full = self.waiting.keep(item, &self.settings.bounds);
-        self.drop_items(DropReason::KeptFull, &full, out);
+        self.drop_each(&full, out);
     }
 
     /// What no plane delays.

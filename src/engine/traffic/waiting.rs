@@ -1,9 +1,9 @@
 //! What waits on its way from the server to a host, and what lets it pass: held, admitted under the grant, parked for
 //! what it lacks, kept over a boundary, too old (G4–G12).
 
+use super::Traffic;
 use super::authority::Lack;
 use super::itemised::Verdict;
-use super::{Traffic, WINDOW};
 use crate::engine::admission;
 use crate::engine::decision::{Decision, DropReason, Queue};
 use crate::engine::input::Moment;
@@ -30,12 +30,17 @@ impl Traffic {
         let message = item.message.clone();
         let epoch = item.epoch;
         let (held, dropped) = self.waiting.hold(item, &self.settings.bounds);
-        self.drop_items(DropReason::HeldFull, &dropped, out);
+        self.drop_each(&dropped, out);
         match held {
             Held::Waits(seq) => Some(seq),
             Held::Dropped => None,
-            Held::Full => {
-                let error = Error::new(code::BUSY, "too many requests are held; try again later");
+            Held::Full(reason) => {
+                let text = if reason == DropReason::GatewayFull {
+                    "the gateway holds too much for its servers; try again later"
+                } else {
+                    "too many requests are held; try again later"
+                };
+                let error = Error::new(code::BUSY, text);
                 self.refuse_server(epoch, &message, &error, out);
                 None
             }
@@ -47,7 +52,7 @@ impl Traffic {
         let open = match lane {
             Lane::Control => self.gate.is_open(Plane::Control, false),
             Lane::Data => self.gate.is_open(Plane::Data, false),
-            Lane::Waking => self.gate.is_open(Plane::Data, true) && self.waiting.out() < WINDOW,
+            Lane::Waking => self.gate.is_open(Plane::Data, true) && self.waiting.has_window(),
         };
         open && self.serving.is_some()
     }
@@ -383,25 +388,42 @@ mod tests {
     fn g6_ten_thousand_kept_messages_do_not_refuse_the_next_registration() {
         let mut rig = Rig::new();
         rig.adopt(CHAT);
-        for id in 0..10_001 {
-            rig.server(&push(id));
-        }
         rig.take_sent();
+        (1..=10_001).for_each(|id| rig.server(&push(id)));
+        let refused = rig.take_sent();
+        assert_eq!(refused.len(), 1);
+        assert_eq!(field(&refused[0], "id"), 10_001);
+        assert_eq!(field(&refused[0], "error.code"), code::BUSY);
         rig.lose();
+        rig.late(1, &push(10_002));
+        let dropped = Decision::Dropped {
+            reason: DropReason::KeptFull,
+            method: "push/event".into(),
+            count: 1,
+        };
+        assert_eq!(rig.decisions.last(), Some(&dropped), "the newest, by name");
         assert_eq!(rig.waiting(), [0, 0, 10_000, 0]);
         rig.adopt(CHAT);
         rig.server(REGISTER);
-        rig.server(&push(1));
-        assert_eq!(rig.waiting(), [2, 0, 10_000, 0]);
+        (1..10_000).for_each(|id| rig.server(&push(20_000 + id)));
+        assert_eq!(rig.waiting(), [10_000, 0, 10_000, 0]);
+        rig.server(&push(30_000));
         rig.accept();
-        assert!(
-            rig.take_sent()
-                .iter()
-                .any(|line| line.contains("registered"))
-        );
+        let sent = rig.take_sent();
+        assert!(sent.iter().any(|line| line.contains("registered")));
         rig.lose();
         assert_eq!(rig.waiting(), [0, 0, 10_000, 0]);
-        assert_eq!(rig.dropped("kept_full"), 1);
+        assert_eq!(rig.dropped("kept_full"), 10_000);
+        rig.settled();
+        rig.mcpl_host(1);
+        rig.wait(Duration::from_secs(1));
+        let events = rig.traffic.waiting.in_order();
+        let first = events.first().map(|(_, item)| item.message.params());
+        assert_eq!(
+            first,
+            Some(Some(r#"{"eventId":"e257"}"#)),
+            "the earliest stayed"
+        );
     }
 
     #[test]
