@@ -62,7 +62,8 @@ impl Events {
     async fn from(gateway: &Gateway, headers: &str) -> Self {
         let stream = gateway.request("/api/v1/events", headers).await;
         let mut lines = BufReader::new(stream).lines();
-        let head = lines.next_line().await.unwrap().unwrap();
+        let head = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let head = head.expect("no answer").unwrap().unwrap();
         assert!(head.contains(" 200 "), "{head}");
         Self {
             lines,

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 use std::{fs, process};
@@ -40,6 +40,12 @@ pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     command.stdin(Stdio::null());
     command
+}
+
+/// What came of a command that ends by itself.
+pub(crate) async fn ended(mut command: Command) -> Output {
+    let output = tokio::time::timeout(PATIENCE, command.kill_on_drop(true).output()).await;
+    output.expect("the command does not end").unwrap()
 }
 
 /// An entry for a `faultd` with these flags, separated by spaces.
@@ -249,8 +255,7 @@ impl Gateway {
             .args(arguments)
             .arg("--config")
             .arg(self.file("tidegate.json"));
-        let output = tokio::time::timeout(PATIENCE, command.kill_on_drop(true).output()).await;
-        let output = output.expect("the command does not end").unwrap();
+        let output = ended(command).await;
         let text = |bytes| String::from_utf8(bytes).unwrap();
         assert!(output.status.success(), "{}", text(output.stderr));
         text(output.stdout)

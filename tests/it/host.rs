@@ -73,7 +73,9 @@ impl Host {
         let config = WebSocketConfig::default()
             .max_message_size(None)
             .max_frame_size(None);
-        let connected = tokio_tungstenite::connect_async_with_config(url, Some(config), true).await;
+        let connecting = tokio_tungstenite::connect_async_with_config(url, Some(config), true);
+        let connected = tokio::time::timeout(PATIENCE, connecting).await;
+        let connected = connected.unwrap_or_else(|_| panic!("{url} does not answer"));
         let (socket, _) = connected.unwrap_or_else(|error| panic!("{url}: {error}"));
         Self {
             socket,
@@ -84,7 +86,11 @@ impl Host {
 
     /// The HTTP status with which a connection is refused.
     pub(crate) async fn refusal(url: &str) -> u16 {
-        match tokio_tungstenite::connect_async(url).await {
+        let connecting = tokio_tungstenite::connect_async(url);
+        match tokio::time::timeout(PATIENCE, connecting)
+            .await
+            .expect("no answer")
+        {
             Err(Error::Http(answer)) => answer.status().as_u16(),
             other => panic!("{url} is not refused: {other:?}"),
         }

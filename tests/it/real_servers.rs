@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::gateway::{Gateway, with};
+use crate::gateway::{Gateway, PATIENCE, with};
 use crate::host::{Host, Received};
 use crate::processes::{child_running, kill, stop};
 
@@ -90,12 +90,9 @@ impl Direct {
             json!({"jsonrpc": "2.0", "id": self.next_id, "method": method, "params": params});
         self.send(&request).await;
         loop {
-            let line = self
-                .lines
-                .next_line()
-                .await
-                .unwrap()
-                .expect("the server ended");
+            let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
+            let line = line.unwrap_or_else(|_| panic!("no answer to {request}"));
+            let line = line.unwrap().expect("the server ended");
             let received = Received::parse(&line);
             if received.is_answer_to(&id) {
                 return received;

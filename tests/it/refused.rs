@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, Place, binary, faultd, with};
+use crate::gateway::{Gateway, Place, binary, ended, faultd, with};
 
 const SECRET: &str = "hunter2-hunter2";
 
@@ -90,7 +90,9 @@ async fn r9_an_unusable_timing_refuses_that_server_alone_and_launches_nothing() 
 async fn r9_check_names_every_unusable_timing_and_fails_without_echoing_a_secret() {
     let place = Place::new();
     let config = place.configure(&servers(&place.file("launched")));
-    let output = binary().arg("check").arg(config).output().await.unwrap();
+    let mut check = binary();
+    check.arg("check").arg(config);
+    let output = ended(check).await;
     assert_eq!(output.status.code(), Some(1));
     let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     for (name, field) in unusable() {

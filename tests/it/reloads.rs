@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, Place, binary, faultd, with};
+use crate::gateway::{Gateway, Place, binary, ended, faultd, with};
 use crate::processes::{launches, lives};
 use crate::refused::unusable;
 
@@ -13,7 +13,7 @@ async fn reload(gateway: &Gateway, servers: &Value) {
     let mut reload = binary();
     reload.args(["reload", "--config"]);
     reload.arg(gateway.configure(servers));
-    let reloaded = reload.output().await.unwrap();
+    let reloaded = ended(reload).await;
     assert!(reloaded.status.success(), "{reloaded:?}");
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::gateway::{Gateway, Place, binary, faultd, with};
+use crate::gateway::{Gateway, PATIENCE, Place, binary, ended, faultd, with};
 
 /// A `faultd` that listens at this address; returns once it does, with its URL.
 async fn listening(address: &str) -> (Child, String) {
@@ -21,7 +21,8 @@ async fn listening(address: &str) -> (Child, String) {
     let mut server = command.spawn().unwrap();
     let mut line = String::new();
     let mut stdout = BufReader::new(server.stdout.take().unwrap());
-    stdout.read_line(&mut line).await.unwrap();
+    let read = tokio::time::timeout(PATIENCE, stdout.read_line(&mut line)).await;
+    read.expect("it does not listen").unwrap();
     (
         server,
         line.trim().trim_start_matches("listening ").to_owned(),
@@ -143,7 +144,7 @@ async fn a_second_gateway_at_one_address_ends_with_3_and_leaves_the_first_alone(
     std::fs::write(&second, config.replace("/state\"", "/state-2\"")).unwrap();
     let mut run = binary();
     run.args(["run", "--config"]).arg(second);
-    let output = run.output().await.unwrap();
+    let output = ended(run).await;
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert!(told.contains("listen"), "{told}");

@@ -59,6 +59,12 @@ pub(crate) fn is_alone(test: &str, variables: &[(&str, &str)]) -> bool {
     false
 }
 
+/// What comes of it, which it must do soon.
+pub(crate) async fn soon<T>(it: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(PATIENCE, it).await;
+    done.expect("nothing comes of it")
+}
+
 pub(crate) fn secret(text: &str) -> SecretString {
     SecretString::from(text)
 }
@@ -102,7 +108,7 @@ impl Dialed {
 
     pub(crate) async fn send(&self, message: Value) {
         let frames = self.frames.as_ref().unwrap();
-        frames.send(message.to_string().into()).await.unwrap();
+        soon(frames.send(message.to_string().into())).await.unwrap();
     }
 
     /// Queues a frame where there is room.
@@ -174,10 +180,8 @@ impl Dialed {
     pub(crate) async fn gone(&mut self) -> Reap {
         loop {
             if let LinkEvent::Gone(reap) = self.next().await {
-                assert!(
-                    self.events.recv().await.is_none(),
-                    "something was told after the end"
-                );
+                let more = soon(self.events.recv()).await;
+                assert!(more.is_none(), "told after the end: {more:?}");
                 return reap;
             }
         }

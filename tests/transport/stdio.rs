@@ -8,7 +8,7 @@ use tidegate::engine::input::{End, LinkEvent, Outcome, Reap};
 use tidegate::transport::MESSAGE_MAX;
 use tidegate::wire::jsonrpc::{About, RequestId, Unreadable};
 
-use crate::dialed::{Dialed, child, secret};
+use crate::dialed::{Dialed, child, secret, soon};
 
 fn is_alive(pid: u64) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -164,9 +164,13 @@ async fn orphans_that_exit_are_waited_for_and_nobody_elses_children_are() {
     server.connected().await;
     let pid = server.message().await["params"]["pid"].as_u64().unwrap();
     let stat = format!("/proc/{pid}/stat");
-    while std::fs::exists(&stat).unwrap() {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let mut tick = tokio::time::interval(std::time::Duration::from_millis(10));
+    soon(async {
+        while std::fs::exists(&stat).unwrap() {
+            tick.tick().await;
+        }
+    })
+    .await;
     assert_eq!(others.wait().unwrap().code(), Some(7));
     assert_eq!(server.close_and_wait().await, Reap::Clean);
     reaping.abort();

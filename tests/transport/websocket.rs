@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use crate::dialed::{Dialed, faultd, is_alone, secret};
+use crate::dialed::{Dialed, faultd, is_alone, secret, soon};
 
 const CERTIFICATE: &str = include_str!("tls/cert.pem");
 
@@ -78,8 +78,8 @@ async fn listen() -> (TcpListener, String) {
 }
 
 async fn accept(listener: &TcpListener) -> WebSocketStream<TcpStream> {
-    let (stream, _) = listener.accept().await.unwrap();
-    tokio_tungstenite::accept_async(stream).await.unwrap()
+    let (stream, _) = soon(listener.accept()).await.unwrap();
+    soon(tokio_tungstenite::accept_async(stream)).await.unwrap()
 }
 
 /// TLS as `localhost`, with the test's own certificate.
@@ -94,7 +94,7 @@ async fn accept_tls(listener: &TcpListener) -> std::io::Result<TlsStream<TcpStre
         .with_no_client_auth()
         .with_single_cert(vec![cert], key)
         .unwrap();
-    let (stream, _) = listener.accept().await?;
+    let (stream, _) = soon(listener.accept()).await?;
     tokio_rustls::TlsAcceptor::from(Arc::new(config))
         .accept(stream)
         .await
@@ -102,7 +102,7 @@ async fn accept_tls(listener: &TcpListener) -> std::io::Result<TlsStream<TcpStre
 
 /// The request line's target and the `Authorization` and `X-Team` headers of the next upgrade.
 async fn upgrade(listener: &TcpListener) -> (String, Vec<Option<String>>) {
-    let (stream, _) = listener.accept().await.unwrap();
+    let (stream, _) = soon(listener.accept()).await.unwrap();
     let mut seen = None;
     let look = |request: &Request, response: Response| {
         let header = |name| {
@@ -117,7 +117,7 @@ async fn upgrade(listener: &TcpListener) -> (String, Vec<Option<String>>) {
         ));
         Ok(response)
     };
-    tokio_tungstenite::accept_hdr_async(stream, look)
+    soon(tokio_tungstenite::accept_hdr_async(stream, look))
         .await
         .unwrap();
     seen.unwrap()
@@ -200,7 +200,7 @@ async fn r12_a_quiet_peer_that_answers_pings_is_not_lost() {
     let mut pings = 0;
     while pings < 4 {
         // Reading answers them.
-        let frame = socket.next().await.unwrap().unwrap();
+        let frame = soon(socket.next()).await.unwrap().unwrap();
         pings += u32::from(matches!(frame, Message::Ping(_)));
     }
     socket
@@ -218,12 +218,12 @@ async fn a_close_of_ours_is_a_close_frame() {
     server.connected().await;
     server.close.cancel();
     assert_eq!(server.loss().await.end, End::Operator);
-    let Message::Close(Some(frame)) = socket.next().await.unwrap().unwrap() else {
+    let Message::Close(Some(frame)) = soon(socket.next()).await.unwrap().unwrap() else {
         panic!("no close frame")
     };
     assert_eq!(u16::from(frame.code), 1000);
     // What comes before the peer's own close is late, and is told.
-    assert!(socket.next().await.is_none());
+    assert!(soon(socket.next()).await.is_none());
     assert_eq!(server.gone().await, Reap::Clean);
 }
 
@@ -241,7 +241,7 @@ async fn r13_a_close_ends_a_dial_that_hangs() {
     let (listener, url) = listen().await;
     let server = dial(settings(&url));
     // Accepted, and never upgraded.
-    let _stream = listener.accept().await.unwrap();
+    let _stream = soon(listener.accept()).await.unwrap();
     assert_eq!(server.close_and_wait().await, Reap::Clean);
 }
 
@@ -308,7 +308,7 @@ async fn g16_a_message_past_twice_the_bound_ends_the_connection_with_a_close_tha
     tokio::io::AsyncWriteExt::write_all(socket.get_mut(), &head)
         .await
         .unwrap();
-    let Message::Close(Some(frame)) = socket.next().await.unwrap().unwrap() else {
+    let Message::Close(Some(frame)) = soon(socket.next()).await.unwrap().unwrap() else {
         panic!("no close frame")
     };
     let why = "a message longer than 33554432 bytes";
@@ -460,7 +460,7 @@ async fn a_wss_server_is_believed_by_the_roots_of_the_machine() {
     let (listener, url) = listen().await;
     let mut server = dial(settings(&url.replace("ws://127.0.0.1", "wss://localhost")));
     let socket = accept_tls(&listener).await.unwrap();
-    let mut socket = tokio_tungstenite::accept_async(socket).await.unwrap();
+    let mut socket = soon(tokio_tungstenite::accept_async(socket)).await.unwrap();
     server.connected().await;
     socket
         .send(Message::text(r#"{"jsonrpc":"2.0","method":"a"}"#))
