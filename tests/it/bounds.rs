@@ -64,7 +64,9 @@ async fn g4_g6_a_full_backlog_refuses_no_registration_and_what_is_past_a_bound_i
         [json!("kept_full"), json!("channels/incoming"), json!(1)]
     );
     assert_eq!(kept_full(&gateway).await, 1.0);
-    assert!(gateway.log().contains("kept_full"), "{}", gateway.log());
+    gateway
+        .logged("dropped 1 × channels/incoming: kept_full")
+        .await;
 
     // The third process fills what is held, and its last request is one too many.
     let last = 2 * BOUND + 2;

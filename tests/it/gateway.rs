@@ -173,6 +173,20 @@ impl Gateway {
         fs::read_to_string(self.place.file("log")).unwrap()
     }
 
+    /// Waits until it has written that; all that it has written then. A thread of its own writes the lines.
+    pub(crate) async fn logged(&self, text: &str) -> String {
+        let mut tick = tokio::time::interval(Duration::from_millis(10));
+        let end = Instant::now() + PATIENCE;
+        loop {
+            tick.tick().await;
+            let log = self.log();
+            if log.contains(text) {
+                return log;
+            }
+            assert!(Instant::now() < end, "no {text:?} in\n{log}");
+        }
+    }
+
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.place.file(name)
     }

@@ -177,8 +177,8 @@ async fn p1_a_bridge_that_is_not_granted_to_publish_is_not_asked_and_that_is_sai
     let gateway = place.run(&servers).await;
     until_noticed(&gateway, "status_channel", "failed", 2.0).await;
     assert!(posts(&gateway).is_empty());
-    let log = gateway.log();
     let said = "status channel ops of bridge does not take an edge, which waits: channels.publish is not granted";
+    let log = gateway.logged(said).await;
     assert_eq!(log.matches(said).count(), 1, "{log}");
 }
 
@@ -311,8 +311,7 @@ async fn a_webhook_that_redirects_or_refuses_is_not_followed_and_its_url_is_show
         assert_eq!(hook.contents().len(), 1);
         let said =
             format!("webhooks[0] does not take an edge, which is dropped: HTTP status {why}");
-        assert!(gateway.log().contains(&said), "{}", gateway.log());
-        let mut shown = gateway.log();
+        let mut shown = gateway.logged(&said).await;
         for path in [
             "/metrics",
             "/api/v1/config",
