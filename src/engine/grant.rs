@@ -352,6 +352,13 @@ mod tests {
     }
 
     #[test]
+    fn a_feature_set_that_is_declared_twice_rolls_back_only_where_both_say_so() {
+        let twice = r#"{"featureSets":[{"name":"a","rollback":true},{"name":"a"},{"name":"b","rollback":true}]}"#;
+        assert!(declares_rollback(twice, "b"));
+        assert!(!declares_rollback(twice, "a") && !declares_rollback(twice, "c"));
+    }
+
+    #[test]
     fn p1_the_update_names_lists_only_where_they_say_something() {
         let terms = Terms::new(r#"{"pushEvents":true}"#, true, &Mask::default(), None);
         let text = r#"{"effectiveCapabilities":["pushEvents","tools"]}"#;
