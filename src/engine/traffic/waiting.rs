@@ -556,6 +556,113 @@ mod tests {
         assert_eq!(rig.dropped("channel_gone"), 0);
     }
 
+    /// What cuts a flush in its middle.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Cut {
+        Connection,
+        Host,
+        Pause,
+    }
+
+    /// The world messages that a session was told since the last look: its id for each, its number, whether marked.
+    fn told(rig: &mut Rig, session: u64) -> Vec<(serde_json::Value, u64, bool)> {
+        let lines = rig.take_answers(session).into_iter();
+        let lines = lines.filter(|line| line.contains("channels/incoming"));
+        let one = |line: String| {
+            let number = field(&line, "params.messages.0.messageId");
+            let number = number.as_str().unwrap().trim_start_matches('m');
+            let marked = field(&line, "params._meta.tidegate~1redelivered") == true;
+            (field(&line, "id"), number.parse().unwrap(), marked)
+        };
+        lines.map(one).collect()
+    }
+
+    fn open_channels(rig: &mut Rig) {
+        let params = r#"{"added":[{"id":"c0"},{"id":"c1"}]}"#;
+        rig.server(&format!(
+            r#"{{"jsonrpc":"2.0","method":"channels/changed","params":{params}}}"#
+        ));
+    }
+
+    fn serves(rig: &mut Rig, session: u64) {
+        rig.mcpl_host(session);
+        rig.wait(Duration::from_secs(5));
+    }
+
+    /// Makes the cut; the session that serves after it.
+    fn cut(rig: &mut Rig, how: Cut) -> u64 {
+        rig.take_sent();
+        match how {
+            Cut::Connection => {
+                rig.lose();
+                rig.settled();
+                open_channels(rig);
+                return 1;
+            }
+            Cut::Host => {
+                rig.event(1, crate::engine::input::HostEvent::Detached);
+                serves(rig, 2);
+                return 2;
+            }
+            Cut::Pause => rig.run(|traffic, at, out| traffic.pause(true, at, out)),
+        }
+        let before = rig.take_answers(1);
+        assert!(
+            before
+                .iter()
+                .all(|line| !line.contains("channels/incoming"))
+        );
+        rig.run(|traffic, at, out| traffic.pause(false, at, out));
+        1
+    }
+
+    #[test]
+    fn g10_a_flush_that_is_cut_at_any_point_loses_nothing_doubles_nothing_and_keeps_the_order() {
+        const ALL: u64 = 300;
+        for how in [Cut::Connection, Cut::Host, Cut::Pause] {
+            for answered in [0, 1, 2, 43, 44, 45, 100, 255, 256, 257, 299, 300] {
+                let mut rig = Rig::new();
+                rig.settled();
+                open_channels(&mut rig);
+                (0..ALL).for_each(|n| rig.server(&incoming(n, &format!("c{}", n % 2))));
+                rig.mcpl_host(1);
+                rig.wait(Duration::from_secs(5));
+                let mut first: Vec<_> = Vec::new();
+                let mut open = std::collections::VecDeque::new();
+                for _ in 0..answered {
+                    open.extend(told(&mut rig, 1));
+                    let (id, number, marked) = open.pop_front().unwrap();
+                    assert!(!marked);
+                    first.push(number);
+                    rig.host(
+                        1,
+                        &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
+                    );
+                }
+                open.extend(told(&mut rig, 1));
+                let had: Vec<u64> = open.iter().map(|(_, number, _)| *number).collect();
+                let session = cut(&mut rig, how);
+                if session == 2 {
+                    open.clear();
+                }
+                open.extend(told(&mut rig, session));
+                while let Some((id, number, marked)) = open.pop_front() {
+                    let again = session == 2 && had.contains(&number);
+                    assert_eq!(marked, again, "{number} after {answered} and {how:?}");
+                    first.push(number);
+                    rig.host(
+                        session,
+                        &format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#),
+                    );
+                    open.extend(told(&mut rig, session));
+                }
+                let whole: Vec<u64> = (0..ALL).collect();
+                assert_eq!(first, whole, "after {answered} and {how:?}");
+                assert_eq!((rig.waiting(), rig.dropped("channel_gone")), ([0; 4], 0));
+            }
+        }
+    }
+
     #[test]
     fn g10_a_flush_within_a_flush_delivers_nothing_twice() {
         let mut rig = Rig::new();
