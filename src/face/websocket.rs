@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use serde::Deserialize;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep_until;
@@ -38,7 +38,9 @@ const READ_ROOM: usize = 16 << 10;
 const FRAME_MAX: usize = 2 * MESSAGE_MAX;
 /// Silence after which a host is pinged (R12).
 const SILENCE: Duration = Duration::from_secs(20);
-/// How long one frame may take to write; a host that reads nothing for so long is gone.
+/// Frames that go to a host in one write at most.
+const AT_ONCE: usize = 64;
+/// How long one write may take; a host that reads nothing for so long is gone.
 const WRITE_MAX: Duration = Duration::from_secs(20);
 /// How long the close frame may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -231,7 +233,10 @@ async fn write(
             .unwrap_or_else(|| now() + SILENCE);
         let sent = tokio::select! {
             outgoing = outbound.next() => match outgoing {
-                Some(Outgoing::Frame(frame)) => send(&mut sink, frame).await,
+                Some(Outgoing::Frame(frame)) => match send(&mut sink, frame, &mut outbound).await {
+                    Ok(Some((code, reason))) => return close(sink, code, reason).await,
+                    sent => sent.map(drop),
+                },
                 Some(Outgoing::Close { code, reason }) => return close(sink, code, reason).await,
                 None => return close(sink, 1001, "the gateway is stopping").await,
             },
@@ -260,13 +265,38 @@ fn wake(pulse: &Mutex<Keepalive>) -> Verdict {
         .map_or(Verdict::Lost, |mut pulse| pulse.wake(now()))
 }
 
-async fn send(sink: &mut Sink, frame: Bytes) -> Result<(), axum::Error> {
+/// Sends a frame, and in one write with it what else waits; the close that is to follow, where one waits.
+async fn send(
+    sink: &mut Sink,
+    frame: Bytes,
+    outbound: &mut (impl futures_util::Stream<Item = Outgoing> + Unpin),
+) -> Result<Option<(u16, &'static str)>, axum::Error> {
+    let all = async {
+        feed(sink, frame).await?;
+        for _ in 1..AT_ONCE {
+            match outbound.next().now_or_never().flatten() {
+                Some(Outgoing::Frame(frame)) => feed(sink, frame).await?,
+                Some(Outgoing::Close { code, reason }) => {
+                    sink.flush().await?;
+                    return Ok(Some((code, reason)));
+                }
+                // That there is no more will be told again.
+                None => break,
+            }
+        }
+        sink.flush().await?;
+        Ok(None)
+    };
+    let sent = tokio::time::timeout(WRITE_MAX, all).await;
+    sent.unwrap_or_else(|late| Err(axum::Error::new(late)))
+}
+
+async fn feed(sink: &mut Sink, frame: Bytes) -> Result<(), axum::Error> {
     // Every message was parsed as UTF-8 or is our own.
     let Ok(text) = Utf8Bytes::try_from(frame) else {
         return Ok(());
     };
-    let sent = tokio::time::timeout(WRITE_MAX, sink.send(Frame::Text(text))).await;
-    sent.unwrap_or_else(|late| Err(axum::Error::new(late)))
+    sink.feed(Frame::Text(text)).await
 }
 
 async fn close(mut sink: Sink, code: u16, reason: &'static str) {

@@ -34,8 +34,8 @@ pub(crate) fn flush() -> Vec<Line> {
     ]
 }
 
-/// From the opening of the data plane to the last message, and the slowest of another's calls meanwhile beyond what one
-/// takes alone, in milliseconds.
+/// From the opening of the data plane to the last message, and by how much the slowest of another's calls meanwhile is
+/// slower than the slowest of as long a time before, in milliseconds.
 fn run() -> (f64, f64) {
     let (echo, dir) = (free_address(), tempfile::tempdir().unwrap());
     let _echo = peer(&["role:echo", &echo], false);
@@ -53,24 +53,16 @@ fn run() -> (f64, f64) {
     let (start, end) = runtime().block_on(receive(&gateway.url("chat")));
     stop.store(true, Ordering::Relaxed);
     let calls = caller.join().unwrap();
-    let is_meanwhile =
-        |(began, took): &&(Instant, Duration)| *began < end && *began + *took > start;
-    let millis = |(_, took): &(Instant, Duration)| took.as_secs_f64() * 1e3;
-    let mut alone: Vec<f64> = calls
-        .iter()
-        .filter(|(began, _)| *began < start)
-        .map(millis)
-        .collect();
-    alone.sort_by(f64::total_cmp);
-    let slowest = calls
-        .iter()
-        .filter(is_meanwhile)
-        .map(millis)
-        .fold(0.0, f64::max);
-    (
-        (end - start).as_secs_f64() * 1e3,
-        slowest - percentile(&alone, 0.5),
-    )
+    let took = end - start;
+    let slowest = |from: Instant, to: Instant| {
+        let meanwhile = calls
+            .iter()
+            .filter(|(began, took)| *began < to && *began + *took > from);
+        let longest = meanwhile.map(|(_, took)| *took).max();
+        longest.unwrap_or_default().as_secs_f64() * 1e3
+    };
+    let added = slowest(start, end) - slowest(start - took, start);
+    (took.as_secs_f64() * 1e3, added)
 }
 
 /// A bridge that dies with its messages said, and then only registers its channels.
