@@ -143,6 +143,15 @@ impl Diary {
         refused
     }
 
+    /// How many refusals reached the lives that they were for, those of registrations among them.
+    pub(crate) fn refusals(&self) -> usize {
+        let registrations = self
+            .answers
+            .iter()
+            .filter(|((_, id), verdicts)| number_of(id).is_none() && verdicts[0]["code"] == -32002);
+        self.refused().len() + registrations.count()
+    }
+
     /// Each request got at most one answer, in the life that asked, and it is the answer to that request.
     pub(crate) fn check_answers(&self) {
         for ((life, id), verdicts) in &self.answers {
