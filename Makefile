@@ -1,5 +1,5 @@
 # Every target works as root and as a user with sudo, on a Debian machine with a Rust toolchain.
-.PHONY: test full bench lint fmt install
+.PHONY: test full bench observability lint fmt install
 
 # What CI runs: the lints, then all tests. The last line counts them.
 test: lint install
@@ -14,6 +14,13 @@ bench:
 	cargo build --release --example faultd
 	cargo bench --bench engine
 	cargo bench --bench load
+
+# What an operator is given, end to end; `make test` runs a shorter form, without the pictures. They are left in
+# target/observability.
+observability:
+	.ci/install renderer
+	cargo build --example faultd
+	TIDEGATE_FULL=1 TIDEGATE_RENDER=1 .ci/test --test alerts --test end_to_end -- --nocapture
 
 lint:
 	cargo fmt --check

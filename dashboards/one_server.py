@@ -26,6 +26,7 @@ from parts import (
 CALLS = "mcp_client_operation_duration_seconds"
 YES = words(_0=("no", "transparent"), _1=("yes", NEUTRAL))
 DOWN = words(_0=("up", GOOD), _1=("down", BAD))
+DOWN_OR_CONNECTED = words(_0=("neither", "transparent"), _1=("down", BAD), _2=("connected", NEUTRAL))
 
 
 def one_server():
@@ -46,8 +47,16 @@ def _now():
             Query(f"max(tidegate_server:down:latch{{{SERVER}}})"),
             DOWN,
             any_is_bad(),
+            width=6,
         ),
-        number("State", "What the gateway is doing about it.", "none", Query(f"{state} == 1", "{{state}}"), text=True),
+        number(
+            "State",
+            "What the gateway is doing about it.",
+            "none",
+            Query(f"{state} == 1", "{{state}}"),
+            width=6,
+            text=True,
+        ),
         number(
             "Failed attempts",
             "In a row, early ends among them. Back at 0 when a connection has lasted.",
@@ -66,25 +75,25 @@ def _now():
             "none",
             Query(f"max(tidegate_requests_in_flight{{{SERVER}}})"),
         ),
+        _since("Down since", "Start of the open episode.", "down_since"),
+        _since("Next attempt", "End of the wait that runs.", "next_attempt"),
+        _since("Last served", "The last moment at which a connection served.", "last_healthy"),
+        _since("Last lasted", "The last time that a connection reached its threshold.", "lasted"),
         rows(
             "What it is",
             "From the configuration.",
             Query(info),
             ["instance", "job"],
             {"gateway": "Gateway", "server": "Server", "transport": "Transport", "protocol": "Protocol"},
-            width=4,
+            width=8,
             height=4,
         ),
-        _since("Down since", "Start of the open episode.", "down_since"),
-        _since("Next attempt", "End of the wait that runs.", "next_attempt"),
-        _since("Last served", "The last moment at which a connection served.", "last_healthy"),
-        _since("Last lasted", "The last time that a connection reached its threshold.", "lasted"),
     )
 
 
 def _since(title, about, instant):
     query = f"{of_server(f'{instant}_timestamp_seconds')} * 1000 > 0"
-    return number(title, about, "dateTimeFromNow", Query(query), width=6)
+    return number(title, about, "dateTimeFromNow", Query(query))
 
 
 def _history():
@@ -94,10 +103,10 @@ def _history():
         timeline(
             "Down and connected",
             "As announced by the alert, as decided by the engine, and whether there is a connection.",
-            YES,
+            DOWN_OR_CONNECTED,
             Query(latch, "down, announced"),
             Query(of_server("down"), "down, engine"),
-            Query(of_server("connected"), "connected"),
+            Query(f"{of_server('connected')} * 2", "connected"),
             width=12,
             height=6,
         ),
@@ -173,6 +182,7 @@ def _attempts():
             "s",
             Query(of_server("away_seconds"), "away"),
             limit(of_server("down_after_seconds"), "down at"),
+            width=12,
         ),
         lines(
             "Policy exchanges",
@@ -180,15 +190,9 @@ def _attempts():
             "cpm",
             Query(per_minute(exchanges, "outcome"), "{{outcome}}"),
             stacked=True,
+            width=12,
         ),
-        _episodes("Downs in this time", "Episodes that the engine opened.", "down"),
-        _episodes("Clears in this time", "Episodes that the engine ended. Downs and clears alternate.", "clear"),
     )
-
-
-def _episodes(title, about, edge):
-    grown = f'sum(increase(tidegate_server_episodes_total{{{SERVER}, edge="{edge}"}}[$__range]))'
-    return number(title, about, "none", Query(f"round({grown})"), height=8)
 
 
 def _queues():

@@ -70,7 +70,7 @@ def _panel(builder, title, about, unit, width, height):
 def lines(title, about, unit, *queries, width=8, height=8, top=None, stacked=False, links=()):
     """Values over time. `top` is the axis's end where it is known."""
     panel = _panel(timeseries.Panel(), title, about, unit, width, height)
-    panel = panel.fill_opacity(10).line_width(1).min(0).show_points(common.VisibilityMode.NEVER)
+    panel = panel.fill_opacity(10).line_width(1).min(0).show_points(common.VisibilityMode.AUTO)
     panel = panel.legend(
         looks.VizLegendOptions()
         .display_mode(common.LegendDisplayMode.LIST)
@@ -106,6 +106,7 @@ def number(title, about, unit, query, mapping=None, colors=None, width=4, height
         panel = panel.text_mode(common.BigValueTextMode.NAME)
     if mapping:
         panel = panel.mappings([mapping])
+    panel = panel.color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.THRESHOLDS))
     return panel.thresholds(_steps(colors or [(None, NEUTRAL)]))
 
 

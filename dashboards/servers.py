@@ -2,6 +2,7 @@
 
 from parts import (
     BAD,
+    BY_SERVER,
     EACH_SERVER,
     GOOD,
     NEUTRAL,
@@ -146,25 +147,25 @@ def _attempts():
 def _queues():
     def share(queue):
         by = "max by (job, gateway, server, kind)"
-        return f"{of_server(f'{queue}_messages', by=by)} / {of_server(f'{queue}_messages_limit', by=by)}"
+        held = f"{of_server(f'{queue}_messages', by=by)} / {of_server(f'{queue}_messages_limit', by=by)}"
+        return Query(f"{BY_SERVER} ({held})", EACH_SERVER)
 
-    each = EACH_SERVER + " {{kind}}s"
     refused = "tidegate_server_messages_refused_total"
     dropped = "tidegate_server_messages_dropped_total"
     return (
         row("Messages that wait"),
         lines(
             "Held, of the bound",
-            "Read from a server and waiting for its plane to open. Past the bound they are refused.",
+            "Read from a server and waiting for its plane to open; requests or notifications, whichever are nearer.",
             "percentunit",
-            Query(share("held"), each),
+            share("held"),
             links=[to_one_server()],
         ),
         lines(
             "Kept, of the bound",
-            "Chat messages and events kept over a loss of their server, for its next epoch.",
+            "Kept over a loss of their server for its next epoch; requests or notifications, whichever are nearer.",
             "percentunit",
-            Query(share("kept"), each),
+            share("kept"),
             links=[to_one_server()],
         ),
         lines(

@@ -19,6 +19,12 @@ pub(crate) struct Events {
     seen: Vec<Event>,
 }
 
+impl From<Value> for Event {
+    fn from(data: Value) -> Self {
+        Self(data)
+    }
+}
+
 impl Event {
     pub(crate) fn kind(&self) -> &str {
         self.0["kind"].as_str().unwrap()

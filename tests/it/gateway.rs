@@ -77,11 +77,29 @@ fn free_port() -> u16 {
     }
 }
 
+/// An address of this machine that nobody has.
+pub(crate) fn free_address() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))
+}
+
+/// Asks for a path in HTTP/1.0, so that the answer comes without chunks and ends with the connection.
+async fn request(address: SocketAddr, path: &str, headers: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// The status and body of a path.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    answer_of(request(address, path, "").await).await
+}
+
 /// The status and body of an answer that ends with its connection.
 async fn answer_of(mut stream: TcpStream) -> (u16, String) {
     let mut answer = Vec::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
-    read.expect("the admin port does not answer").unwrap();
+    read.expect("nobody answers").unwrap();
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head[9..12].parse().unwrap(), body.to_owned())
@@ -94,11 +112,10 @@ impl Place {
 
     /// One with more fields at the configuration's top level.
     pub(crate) fn with(more: Value) -> Self {
-        let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
             dir: TempDir::new().unwrap(),
-            listen: here(free_port()),
-            admin: here(free_port()),
+            listen: free_address(),
+            admin: free_address(),
             more,
         }
     }
@@ -202,18 +219,17 @@ impl Gateway {
 
     /// The status and body of a path of the operator's face.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
-        answer_of(self.request(path, "").await).await
+        get(self.admin(), path).await
     }
 
-    /// Asks for a path in HTTP/1.0, so that the answer comes without chunks and ends with the connection.
+    /// Asks the operator's face for a path in HTTP/1.0.
     pub(crate) async fn request(&self, path: &str, headers: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(self.place.admin).await.unwrap();
-        let head = format!(
-            "GET {path} HTTP/1.0\r\nHost: {}\r\n{headers}\r\n",
-            self.place.admin
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        stream
+        request(self.admin(), path, headers).await
+    }
+
+    /// Where the operator's face is.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.place.admin
     }
 
     /// Asks for a change, and returns the status and body of the answer.

@@ -10,6 +10,7 @@
 //! How it dies (`--survive-after FILE` ends all of these, and `--never-handshake`, once FILE exists):
 //! - `--die-after-ms N`: after `notifications/initialized`, with `--exit-code N` (0); over WebSocket it closes with
 //!   `--close-code N`, or breaks the socket off where there is none
+//! - `--life FILE`: likewise, after so many milliseconds as FILE says then; not at all where there is no FILE
 //! - `--fail-before-handshake`: at once, with `--exit-code N` (1)
 //! - `--never-handshake`: reads and never answers `initialize`
 //! - `--ignore-sigterm`: neither SIGTERM nor the end of stdin ends it
@@ -117,6 +118,18 @@ impl Flags {
             && !self
                 .text("survive-after")
                 .is_some_and(|file| Path::new(file).exists())
+    }
+
+    /// How long a connection lives, where that has an end.
+    fn life(&self) -> Option<Duration> {
+        let told = self
+            .text("life")
+            .and_then(|file| fs::read_to_string(file).ok());
+        let told = told.map(|ms| Duration::from_millis(ms.parse().unwrap()));
+        let said = self
+            .dies("die-after-ms")
+            .then(|| self.duration("die-after-ms"));
+        told.or(said.flatten())
     }
 
     fn exit_code(&self, default: i32) -> i32 {
@@ -412,13 +425,10 @@ impl Session {
             script.initialized();
         }
         *self.deaf.lock().unwrap() = self.flags.has("deaf");
-        if self.flags.dies("die-after-ms") {
-            let (after, die) = (
-                self.flags.duration("die-after-ms").unwrap(),
-                Arc::clone(&self.die),
-            );
+        if let Some(life) = self.flags.life() {
+            let die = Arc::clone(&self.die);
             thread::spawn(move || {
-                thread::sleep(after);
+                thread::sleep(life);
                 die();
             });
         }

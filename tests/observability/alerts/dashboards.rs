@@ -10,7 +10,7 @@ use crate::rules;
 use crate::tools::{at, names, promtool, read};
 
 /// What a dashboard may say in a query beside the names of metrics: nothing that an operator could have configured.
-const NUMBERS: [&str; 8] = ["0", "1", "60", "1000", "0.5", "0.9", "0.95", "0.99"];
+const NUMBERS: [&str; 9] = ["0", "1", "2", "60", "1000", "0.5", "0.9", "0.95", "0.99"];
 /// What Grafana puts in place of its variables, with an example of each.
 const VARIABLES: [(&str, &str); 6] = [
     ("$__rate_interval", "1m"),
