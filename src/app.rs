@@ -22,6 +22,10 @@ use crate::transport;
 const PULSE: Duration = Duration::from_secs(1);
 /// What is left of `shutdownTimeoutMs` for the journal after the servers.
 const JOURNAL_TIME: Duration = Duration::from_millis(500);
+/// How long the last spans may take of `shutdownTimeoutMs`, beside the journal: enough for a receiver that is there.
+const TRACES_TIME: Duration = Duration::from_secs(1);
+/// How often an epoch that stays open is told of in traces.
+const CHECKPOINT: Duration = Duration::from_secs(3600);
 
 /// A running gateway with its faces.
 pub struct App {
@@ -98,6 +102,10 @@ impl App {
         tokio::spawn(listener::serve(hosts, router, stop.clone()));
         tokio::spawn(listener::serve(operators, desk(&parts), stop.clone()));
         tokio::spawn(measure_lag(parts.observer.clone()));
+        tokio::spawn(tell_checkpoints(
+            parts.gateway.clone(),
+            parts.observer.clone(),
+        ));
         Ok(Self {
             parts,
             listen,
@@ -145,10 +153,14 @@ impl App {
         let left = self
             .parts
             .gateway
-            .shutdown(within.saturating_sub(JOURNAL_TIME))
+            .shutdown(within.saturating_sub(JOURNAL_TIME + TRACES_TIME))
             .await;
         self.parts.observer.tell_left_out(None);
         self.parts.journal.flush();
+        self.parts
+            .observer
+            .stop_traces(TRACES_TIME.min(within))
+            .await;
         left
     }
 }
@@ -266,5 +278,17 @@ async fn measure_lag(observer: Observer) {
         let due = pulse.tick().await;
         observer.loop_lag(due.elapsed());
         observer.tell_left_out(Some(tokio::time::Instant::now().into_std()));
+    }
+}
+
+/// Tells in traces, every hour, of the epochs that stay open.
+async fn tell_checkpoints(gateway: Gateway, observer: Observer) {
+    let mut pulse = tokio::time::interval(CHECKPOINT);
+    pulse.tick().await;
+    loop {
+        pulse.tick().await;
+        let snapshots = gateway.snapshots().await.into_iter();
+        let snapshots: Vec<_> = snapshots.map(|(info, view)| (info.id, view)).collect();
+        observer.checkpoint(&snapshots);
     }
 }

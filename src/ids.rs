@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// The name of a configured server: `[A-Za-z0-9._-]{1,64}` without `__` (3-config).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,6 +62,36 @@ counted! {
 counted! {
     /// One connection of a host or client to a face. Unique in a process.
     SessionId
+}
+
+/// The identity of a span and of its trace (W3C Trace Context); neither is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanIds {
+    /// Of the trace.
+    pub trace: u128,
+    /// Of the span in it.
+    pub span: u64,
+}
+
+impl SpanIds {
+    /// The trace's id as it is written everywhere: 32 digits.
+    #[must_use]
+    pub fn trace_id(self) -> String {
+        format!("{:032x}", self.trace)
+    }
+}
+
+/// An epoch that is open, as its trace knows it: enough to end its root span, also by another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenEpoch {
+    /// Which.
+    pub epoch: Epoch,
+    /// The attempt that made it.
+    pub attempt: Attempt,
+    /// Its root span.
+    pub span: SpanIds,
+    /// When its dial began.
+    pub began: SystemTime,
 }
 
 impl Epoch {

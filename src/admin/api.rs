@@ -32,9 +32,10 @@ pub(super) async fn metrics(State(desk): State<Desk>) -> Response {
 pub(super) async fn servers(State(desk): State<Desk>) -> Json<Value> {
     let now = SystemTime::now();
     let all = desk.admin.gateway.snapshots().await;
-    let servers = all
-        .iter()
-        .map(|(info, snapshot)| view::server(info, snapshot, now));
+    let servers = all.iter().map(|(info, snapshot)| {
+        let trace = desk.admin.observer.trace_id(&info.id);
+        view::server(info, snapshot, trace.as_deref(), now)
+    });
     let servers: Vec<_> = servers.collect();
     Json(json!({ "at": view::time(Some(now)), "servers": servers }))
 }
@@ -52,7 +53,13 @@ pub(super) async fn one(desk: &Desk, id: &str) -> Result<Value, Fault> {
     let all = desk.admin.gateway.servers();
     let info = all.iter().find(|info| info.id.as_str() == id);
     let info = info.ok_or_else(|| UnknownServer(id.into()))?;
-    Ok(view::server(info, &snapshot, SystemTime::now()))
+    let trace = desk.admin.observer.trace_id(&info.id);
+    Ok(view::server(
+        info,
+        &snapshot,
+        trace.as_deref(),
+        SystemTime::now(),
+    ))
 }
 
 pub(super) async fn episodes(State(desk): State<Desk>) -> Json<Value> {

@@ -8,9 +8,14 @@ use crate::driver::ServerInfo;
 use crate::engine::decision::Hold;
 use crate::engine::snapshot::{QueueView, Snapshot};
 
-/// One server, as of `now`.
+/// One server, as of `now`, with the trace of its open epoch.
 #[must_use]
-pub fn server(info: &ServerInfo, snapshot: &Snapshot, now: SystemTime) -> Value {
+pub fn server(
+    info: &ServerInfo,
+    snapshot: &Snapshot,
+    trace_id: Option<&str>,
+    now: SystemTime,
+) -> Value {
     let backoff = snapshot.backoff;
     json!({
         "id": info.id.as_str(),
@@ -19,6 +24,7 @@ pub fn server(info: &ServerInfo, snapshot: &Snapshot, now: SystemTime) -> Value 
         "state": snapshot.state.label(),
         "reason": snapshot.reason,
         "epoch": snapshot.epoch.0,
+        "traceId": trace_id,
         "attempt": snapshot.attempt,
         "connected": snapshot.connected,
         "connectionAgeSeconds": seconds(snapshot.connection_age),
@@ -130,7 +136,7 @@ mod tests {
             }),
             ..Snapshot::default()
         };
-        let view = server(&info(), &snapshot, noon());
+        let view = server(&info(), &snapshot, None, noon());
         assert_eq!(view["lastedAt"], "2027-01-15T11:00:00.000Z");
         assert_eq!(view["nextAttemptAt"], "2027-01-15T12:00:30.000Z");
         assert_eq!(view["backoffSeconds"], 80.0);
@@ -148,7 +154,7 @@ mod tests {
     #[test]
     fn every_field_of_a_server_is_in_the_documentation() {
         let documented = include_str!("../../docs/api.md");
-        let view = server(&info(), &Snapshot::default(), noon());
+        let view = server(&info(), &Snapshot::default(), None, noon());
         for field in view.as_object().unwrap().keys() {
             assert!(documented.contains(&format!("`{field}`")), "{field}");
         }
@@ -156,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_null_and_a_wait_without_end_has_no_instant() {
-        let view = server(&info(), &Snapshot::default(), noon());
+        let view = server(&info(), &Snapshot::default(), None, noon());
         for field in [
             "reason",
             "down",
@@ -177,7 +183,7 @@ mod tests {
             ..Snapshot::default()
         };
         assert_eq!(
-            server(&info(), &snapshot, noon())["nextAttemptAt"],
+            server(&info(), &snapshot, None, noon())["nextAttemptAt"],
             Value::Null
         );
     }

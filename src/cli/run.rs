@@ -10,7 +10,7 @@ use super::{block_on, fail};
 use crate::app::{App, StartError};
 use crate::config::watch::Watch;
 use crate::config::{self, Config};
-use crate::observe::{Observer, log};
+use crate::observe::{Observer, log, traces};
 use crate::transport;
 
 /// Arguments of `tidegate run`.
@@ -27,15 +27,25 @@ pub(super) fn run(options: &Options) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let observer = Observer::new(&config.name);
     let _log = match log::init(config.log_json, &config.log_level) {
         Ok(guard) => guard,
+        Err(error) => return fail(2, &error),
+    };
+    let observer = match observer(&config) {
+        Ok(observer) => observer,
         Err(error) => return fail(2, &error),
     };
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     block_on(serve(config, observer)).unwrap_or_else(|code| code)
+}
+
+fn observer(config: &Config) -> Result<Observer, traces::Error> {
+    match &config.traces {
+        Some(settings) => Observer::tracing(&config.name, settings),
+        None => Ok(Observer::new(&config.name)),
+    }
 }
 
 fn load(options: &Options) -> Result<Config, ExitCode> {

@@ -123,6 +123,7 @@ fn restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("state.dir", old.state_dir != new.state_dir),
         ("telemetry.log.format", old.log_json != new.log_json),
         ("telemetry.log.level", old.log_level != new.log_level),
+        ("telemetry.otlp", old.traces != new.traces),
     ];
     let differing = settings.into_iter().filter(|(_, differs)| *differs);
     differing.map(|(path, _)| path).collect()

@@ -8,7 +8,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, Visitor};
 
-use super::numbers::{Cap, Count, Interval, Millis, Size};
+use super::numbers::{Cap, Count, Interval, Millis, Ratio, Size};
 
 /// The configuration of a Tidegate gateway. An `mcpServers` file of an MCP host is one, too.
 #[derive(Clone, Debug, Default, serde::Deserialize, JsonSchema)]
@@ -149,13 +149,17 @@ pub(super) struct Telemetry {
 
 /// Where traces go.
 #[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "an object with `endpoint`")]
-#[expect(dead_code, reason = "checked in shape; tracing is a later issue")]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(expecting = "an object with `endpoint`")]
 pub(super) struct Otlp {
-    /// An OTLP receiver.
+    /// An OTLP receiver: `http` or `https`. Over HTTP, `/v1/traces` is added.
     pub(super) endpoint: String,
     /// Default: http/protobuf.
     pub(super) protocol: Option<OtlpProtocol>,
+    /// Sent along.
+    pub(super) headers: Option<BTreeMap<String, Text>>,
+    /// The share of hosts' requests to trace, where the caller has not decided. Default: 1.
+    pub(super) sample_ratio: Option<Ratio>,
 }
 
 /// How traces are sent.
@@ -164,6 +168,9 @@ pub(super) enum OtlpProtocol {
     /// Protobuf over HTTP.
     #[serde(rename = "http/protobuf")]
     HttpProtobuf,
+    /// gRPC.
+    #[serde(rename = "grpc")]
+    Grpc,
 }
 
 /// The log on standard error.

@@ -18,8 +18,9 @@ use super::read::read;
 use super::receivers::Receivers;
 use super::server::{Built, Context, build, prepare_defaults};
 use super::tree::{Key, Node, Place, Step, Value};
-use super::{Admin, Config, Host, Problem, Server, foreign};
+use super::{Admin, Config, Host, Problem, Server, foreign, telemetry};
 use crate::ids::ServerId;
+use crate::observe::traces;
 
 /// A longer file is none of ours.
 const FILE_MAX: u64 = 8 << 20;
@@ -28,8 +29,6 @@ const ADMIN_LISTEN: &str = "127.0.0.1:7465";
 const STATE_DIR: &str = "./tidegate-state";
 const MAX_QUEUED_BYTES: usize = 1 << 30;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
-/// Fields of later issues: checked in shape, without effect.
-const NO_EFFECT_YET: [&[&str]; 1] = [&["telemetry", "otlp"]];
 
 /// Everything that one reading of a file found.
 pub(super) struct Loaded {
@@ -154,27 +153,7 @@ impl<'a> Loader<'a> {
         let (file, faults) = read::<File>(root);
         self.problems
             .extend(faults.into_iter().map(|fault| scope.fault(fault)));
-        for path in NO_EFFECT_YET {
-            self.no_effect(path, scope);
-        }
         file.unwrap_or_default()
-    }
-
-    fn no_effect(&mut self, path: &[&str], scope: Scope<'_>) {
-        let steps: Vec<_> = path
-            .iter()
-            .map(|name| Step::Key((*name).to_owned()))
-            .collect();
-        let parent = path.split_last().and_then(|(last, parents)| {
-            let parent = parents
-                .iter()
-                .try_fold(scope.node, |node, name| node.get(name));
-            parent.filter(|parent| parent.gives(last))
-        });
-        if parent.is_some() {
-            let text = format!("`{}` has no effect in this version", path.join("."));
-            self.once.push(scope.at_key(&steps, text));
-        }
     }
 
     /// Every entry by itself, in the file's order.
@@ -270,6 +249,7 @@ impl<'a> Loader<'a> {
             },
             log_json: file.telemetry.log.format == Some(LogFormat::Json),
             log_level: self.log_level(file.telemetry.log.level, scope),
+            traces: self.traces(file.telemetry.otlp, scope),
             shutdown_timeout: file
                 .shutdown_timeout_ms
                 .map_or(SHUTDOWN_TIMEOUT, |after| after.0),
@@ -366,6 +346,14 @@ impl<'a> Loader<'a> {
             self.problems
                 .push(scope.at(&path(&["admin", "listen"]), text));
         }
+    }
+
+    fn traces(&mut self, otlp: Option<file::Otlp>, scope: Scope<'_>) -> Option<traces::Settings> {
+        let mut checks = telemetry::Checks::new(scope, self.env);
+        let settings = checks.traces(otlp);
+        self.problems.append(&mut checks.problems);
+        self.warnings.append(&mut checks.warnings);
+        settings
     }
 
     fn log_level(&mut self, given: Option<String>, scope: Scope<'_>) -> String {

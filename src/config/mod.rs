@@ -23,11 +23,13 @@ mod receivers;
 pub mod schema;
 mod secrets;
 mod server;
+mod telemetry;
 mod tree;
 pub mod watch;
 
 use crate::engine::settings::Settings as EngineSettings;
 use crate::ids::ServerId;
+use crate::observe::traces;
 use crate::transport::Settings as TransportSettings;
 
 /// A whole file, validated.
@@ -59,6 +61,8 @@ pub struct Config {
     pub log_json: bool,
     /// A level or a filter of `tracing_subscriber::EnvFilter`.
     pub log_level: String,
+    /// Where traces go; `None` where none are wanted.
+    pub traces: Option<traces::Settings>,
     /// SIGTERM to exit.
     pub shutdown_timeout: Duration,
     /// In the file's order.

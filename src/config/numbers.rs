@@ -49,6 +49,12 @@ const COUNT: Rule = Rule {
     number: ("integer", "minimum", 1),
     ..INTERVAL
 };
+const RATIO: Rule = Rule {
+    wanted: "a number from 0 to 1",
+    takes: |value| (0.0..=1.0).contains(&value),
+    number: ("number", "minimum", 0),
+    ..INTERVAL
+};
 const SIZE: Rule = Rule {
     wanted: "a number of bytes, or one with KiB, MiB or GiB",
     parse: bytes,
@@ -106,6 +112,12 @@ number!(
     Count(u64),
     COUNT,
     whole
+);
+number!(
+    /// A share of all.
+    Ratio(f64),
+    RATIO,
+    |share| share
 );
 number!(
     /// A number of bytes.

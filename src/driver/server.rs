@@ -62,6 +62,8 @@ pub(super) struct Task {
     arrived: mpsc::Receiver<(Epoch, LinkEvent)>,
     /// What is on disk of its messages.
     synced: watch::Receiver<Synced>,
+    /// When what is being handled happened.
+    at: Instant,
 }
 
 /// The transport that this task started last.
@@ -113,6 +115,7 @@ impl Task {
             events,
             arrived,
             synced,
+            at: now(),
         }
     }
 
@@ -122,6 +125,9 @@ impl Task {
         mut controls: mpsc::Receiver<Control>,
         mut arrivals: mpsc::Receiver<Arrival>,
     ) {
+        if let Some(left) = self.shared.journal.take_open(&self.id) {
+            self.observer.epoch_died(left);
+        }
         for input in std::mem::take(&mut self.begin) {
             self.tell(input);
         }
@@ -167,7 +173,8 @@ impl Task {
     }
 
     fn wake(&mut self) {
-        self.engine.handle_timeout(moment());
+        let moment = self.moment();
+        self.engine.handle_timeout(moment);
         self.drain();
         self.see_whether_hosts_read();
     }
@@ -261,6 +268,8 @@ impl Task {
     fn link_gone(&mut self, epoch: Epoch, reap: Reap) {
         if self.link.as_ref().is_some_and(|link| link.epoch == epoch) {
             self.link = None;
+            self.observer.epoch_gone(self.at, epoch);
+            self.shared.journal.closed(&self.id);
         }
         if let Reap::Unreapable { pids } = reap {
             self.stopped(pids);
@@ -282,7 +291,11 @@ impl Task {
             }
             Arrival::Event { session, event } => {
                 let detached = matches!(event, HostEvent::Detached);
+                if let HostEvent::Received(message) = &event {
+                    self.observer.received(now(), message);
+                }
                 self.tell(Input::Host { session, event });
+                self.observer.handled();
                 if detached {
                     self.sessions.remove(&session);
                     self.patience.end(session);
@@ -297,7 +310,8 @@ impl Task {
         if more > 0 {
             self.make_room(more);
         }
-        self.engine.handle_input(input, moment());
+        let moment = self.moment();
+        self.engine.handle_input(input, moment);
         self.drain();
         if self.share.borrows() {
             self.make_room(0);
@@ -308,9 +322,16 @@ impl Task {
     fn make_room(&mut self, more: usize) {
         let bytes = self.share.reach(self.engine.queued_bytes() + more);
         if self.allowed.replace(bytes) != Some(bytes) {
-            self.engine.handle_input(Input::Allowance(bytes), moment());
+            let moment = self.moment();
+            self.engine.handle_input(Input::Allowance(bytes), moment);
             self.drain();
         }
+    }
+
+    fn moment(&mut self) -> Moment {
+        let moment = moment();
+        self.at = moment.now;
+        moment
     }
 
     fn drain(&mut self) {
@@ -321,7 +342,8 @@ impl Task {
             let Some(input) = self.consequences.pop_front() else {
                 return;
             };
-            self.engine.handle_input(input, moment());
+            let moment = self.moment();
+            self.engine.handle_input(input, moment);
         }
     }
 
@@ -337,7 +359,8 @@ impl Task {
                 epoch,
                 frame,
                 request,
-            } => self.send(epoch, frame, request),
+                forwarded,
+            } => self.send(epoch, frame, request, forwarded),
             Output::Answer { session, frame } => self.answer(session, Outgoing::Frame(frame)),
             Output::Dismiss {
                 session,
@@ -363,6 +386,9 @@ impl Task {
 
     fn dial(&mut self, epoch: Epoch, _attempt: Attempt) {
         let Some(entry) = &self.entry else { return };
+        if let Some(open) = self.observer.open_epoch() {
+            self.shared.journal.opened(&self.id, open);
+        }
         let (frames, stream) = outbound::bounded(SERVER_BYTES_MAX, Arc::default());
         let close = CancellationToken::new();
         let launches = Arc::clone(&self.shared.launches);
@@ -382,9 +408,13 @@ impl Task {
         });
     }
 
-    fn send(&mut self, epoch: Epoch, frame: Bytes, request: Option<u64>) {
+    fn send(&mut self, epoch: Epoch, frame: Bytes, request: Option<u64>, forwarded: bool) {
         let Some(link) = self.link.as_ref().filter(|link| link.epoch == epoch) else {
             return;
+        };
+        let frame = match request.filter(|_| forwarded) {
+            Some(id) => self.observer.forwarded(self.at, id, frame),
+            None => frame,
         };
         if link.frames.push(frame.clone()) == Err(Full) {
             let event = LinkEvent::Unsent { request, frame };
@@ -441,7 +471,7 @@ impl Task {
         if attempted {
             self.flags.attempted.store(true, Ordering::Relaxed);
         }
-        self.observer.decided(epoch, decision);
+        self.observer.decided_at(self.at, epoch, decision);
     }
 }
 
@@ -449,6 +479,9 @@ impl Task {
 /// no more (S4, S5).
 pub(super) fn let_go(id: &ServerId, shared: &Shared) {
     let observer = shared.observer.server(id, "none", "");
+    if let Some(left) = shared.journal.take_open(id) {
+        observer.epoch_died(left);
+    }
     let mut engine = Engine::new(only_named(id), now());
     let resumed = shared.journal.resume(id, SystemTime::now());
     for input in [Input::Resume(resumed), Input::Stop(Stop::Removed)] {

@@ -170,9 +170,9 @@ impl Calls {
     }
 
     /// The transport is gone: every call ends, and numbering starts afresh with the next one.
-    pub(super) fn lose(&mut self) -> impl Iterator<Item = Call> + use<> {
+    pub(super) fn lose(&mut self) -> impl Iterator<Item = (u64, Call)> + use<> {
         let live = std::mem::take(self).live;
-        live.into_values()
+        live.into_iter()
     }
 
     /// How many are under way.

@@ -19,6 +19,13 @@ pub enum Decision {
         /// Its number.
         attempt: u64,
     },
+    /// The transport is there: launched, or the socket is open. The handshake begins.
+    Connected {
+        /// The attempt that made it.
+        attempt: u64,
+        /// From the dial on.
+        took: Duration,
+    },
     /// The handshake completed; the transport serves. Not "recovered" (S2).
     Adopted {
         /// The attempt that made it.
@@ -200,6 +207,8 @@ pub enum Decision {
     },
     /// A forwarded request of a host was answered, or ended without an answer.
     Called {
+        /// The gateway's own id of it; `None` where it was not sent.
+        id: Option<u64>,
         /// Its method.
         method: String,
         /// From its receipt on.
@@ -552,6 +561,7 @@ impl Decision {
         match self {
             Self::State(_) => "state",
             Self::Dialing { .. } => "dialing",
+            Self::Connected { .. } => "connected",
             Self::Adopted { .. } => "adopted",
             Self::AttemptFailed { .. } => "attempt-failed",
             Self::Ended { .. } => "ended",

@@ -30,18 +30,31 @@ impl Outbox {
 
     /// Writes a message to a server and counts it.
     pub(super) fn send(&mut self, epoch: Epoch, class: Class, frame: Bytes, request: Option<u64>) {
+        let forwarded = false;
         self.push(Output::Send {
             epoch,
             frame,
             request,
+            forwarded,
         });
-        self.decide(
-            Some(epoch),
-            Decision::Carried {
-                direction: Direction::ToServer,
-                class,
-            },
-        );
+        self.carried(epoch, class);
+    }
+
+    /// Writes the host's request that is being handled to a server, under the gateway's id, and counts it.
+    pub(super) fn forward(&mut self, epoch: Epoch, frame: Bytes, id: u64) {
+        let forwarded = true;
+        self.push(Output::Send {
+            epoch,
+            frame,
+            request: Some(id),
+            forwarded,
+        });
+        self.carried(epoch, Class::Request);
+    }
+
+    fn carried(&mut self, epoch: Epoch, class: Class) {
+        let direction = Direction::ToServer;
+        self.decide(Some(epoch), Decision::Carried { direction, class });
     }
 
     /// Writes a message to a host.

@@ -29,6 +29,8 @@ pub enum Output {
         frame: Bytes,
         /// The gateway's id, where the message is a request; comes back in `Unsent`.
         request: Option<u64>,
+        /// It is the host's request that is being handled, so a trace of that goes on in it.
+        forwarded: bool,
     },
     /// Write one message to a host.
     Answer {

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OpenFlags, Row, params};
 
 use super::memory::{Episode, Millis, Remembered};
 use super::messages::{Change, Changes, Marks, Message, Pending};
 use super::notes::{self, Notes};
-use crate::ids::{Epoch, ServerId};
+use crate::ids::{Attempt, Epoch, OpenEpoch, ServerId, SpanIds};
 
 /// The schema that this build writes. A file with a higher number is left alone.
-const SCHEMA: i64 = 3;
+const SCHEMA: i64 = 4;
 /// Nobody else has the file (see the lock), but a person may look into it.
 const BUSY: Duration = Duration::from_millis(200);
 
 /// How each schema becomes the next, from none on.
-const STEPS: [&str; 3] = [SERVERS, MESSAGES, notes::TABLE];
+const STEPS: [&str; 4] = [SERVERS, MESSAGES, notes::TABLE, EPOCHS];
 const SERVERS: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE servers (
@@ -50,10 +50,18 @@ const MESSAGES: &str = "
     ) STRICT;
     UPDATE meta SET value = 2 WHERE key = 'schema';
 ";
+/// The root span of the epoch that is open: 24 bytes of its ids, and its dial in microseconds since 1970.
+const EPOCHS: &str = "
+    ALTER TABLE servers ADD COLUMN open_epoch INTEGER;
+    ALTER TABLE servers ADD COLUMN open_attempt INTEGER;
+    ALTER TABLE servers ADD COLUMN open_span BLOB;
+    ALTER TABLE servers ADD COLUMN open_began INTEGER;
+    UPDATE meta SET value = 4 WHERE key = 'schema';
+";
 const READ: &str = "SELECT id, epoch, failed_attempts, launched_at, lasted_at, down_at, down_attempt, down_why, paused, \
-                    narrowing FROM servers";
-const WRITE: &str =
-    "INSERT OR REPLACE INTO servers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+                    narrowing, open_epoch, open_attempt, open_span, open_began FROM servers";
+const WRITE: &str = "INSERT OR REPLACE INTO servers VALUES \
+                     (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 const READ_MESSAGES: &str = "SELECT server, key, received_at, forwarded, accepted, frame FROM messages ORDER BY server, key";
 const ADD: &str = "INSERT OR REPLACE INTO messages VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const MARK: &str = "UPDATE messages SET forwarded = forwarded OR ?3, accepted = accepted OR ?4 \
@@ -230,7 +238,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<Option<(ServerId, u64, Message)>> 
 }
 
 fn put(connection: &Connection, server: &ServerId, row: &Remembered) -> rusqlite::Result<()> {
-    let episode = row.episode.as_ref();
+    let (episode, open) = (row.episode.as_ref(), row.open.as_ref());
     connection.prepare(WRITE)?.execute(params![
         server.as_str(),
         stored(row.epoch.0),
@@ -242,6 +250,10 @@ fn put(connection: &Connection, server: &ServerId, row: &Remembered) -> rusqlite
         episode.map_or("", |episode| &episode.why),
         row.paused,
         row.narrowing,
+        open.map(|open| stored(open.epoch.0)),
+        open.map(|open| stored(open.attempt.0)),
+        open.map(|open| span(open.span)),
+        open.map(|open| micros(open.began)),
     ])?;
     Ok(())
 }
@@ -266,9 +278,45 @@ fn remembered(row: &Row<'_>) -> rusqlite::Result<Option<(ServerId, Remembered)>>
         episode: since.map(|_| episode),
         paused: row.get("paused")?,
         narrowing: row.get("narrowing")?,
+        open: open(row)?,
     };
     let server = ServerId::new(&row.get::<_, String>("id")?);
     Ok(server.map(|server| (server, remembered)))
+}
+
+/// The epoch that was open; one whose span no build can have written is left out.
+fn open(row: &Row<'_>) -> rusqlite::Result<Option<OpenEpoch>> {
+    let (epoch, attempt): (Option<i64>, Option<i64>) =
+        (row.get("open_epoch")?, row.get("open_attempt")?);
+    let (span, began): (Option<Vec<u8>>, Option<i64>) =
+        (row.get("open_span")?, row.get("open_began")?);
+    Ok(epoch
+        .zip(attempt)
+        .zip(span.zip(began))
+        .and_then(|((epoch, attempt), (span, began))| {
+            Some(OpenEpoch {
+                epoch: Epoch(loaded(epoch)),
+                attempt: Attempt(loaded(attempt)),
+                span: ids(&span)?,
+                began: UNIX_EPOCH.checked_add(Duration::from_micros(loaded(began)))?,
+            })
+        }))
+}
+
+fn span(ids: SpanIds) -> Vec<u8> {
+    [&ids.trace.to_be_bytes()[..], &ids.span.to_be_bytes()].concat()
+}
+
+fn ids(bytes: &[u8]) -> Option<SpanIds> {
+    let (trace, span) = bytes.split_first_chunk()?;
+    let (trace, span) = (u128::from_be_bytes(*trace), span.try_into().ok()?);
+    let span = u64::from_be_bytes(span);
+    (trace != 0 && span != 0).then_some(SpanIds { trace, span })
+}
+
+fn micros(at: SystemTime) -> i64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// SQLite's integers are signed.

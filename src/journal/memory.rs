@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::messages::Message;
 use crate::engine::input::{OpenEpisode, Resumed, Stored};
 use crate::engine::output::Record;
-use crate::ids::Epoch;
+use crate::ids::{Epoch, OpenEpoch};
 
 /// Milliseconds since 1970 by the wall clock.
 pub(super) type Millis = i64;
@@ -20,6 +20,7 @@ pub(super) struct Remembered {
     pub(super) episode: Option<Episode>,
     pub(super) paused: bool,
     pub(super) narrowing: Option<String>,
+    pub(super) open: Option<OpenEpoch>,
 }
 
 /// An open episode.

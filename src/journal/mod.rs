@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 use crate::engine::input::{Resumed, Synced};
 use crate::engine::output::Record;
-use crate::ids::ServerId;
+use crate::ids::{OpenEpoch, ServerId};
 
 /// The lock of a state directory.
 const LOCK: &str = "lock";
@@ -217,6 +217,34 @@ impl Journal {
             .collect()
     }
 
+    /// Remembers the trace of an epoch that opens.
+    pub fn opened(&self, server: &ServerId, open: OpenEpoch) {
+        self.set_open(server, Some(open));
+    }
+
+    /// The trace of the server's epoch is told to its end.
+    pub fn closed(&self, server: &ServerId) {
+        self.set_open(server, None);
+    }
+
+    /// The epoch that was open when the last gateway died. It is handed over once.
+    #[must_use]
+    pub fn take_open(&self, server: &ServerId) -> Option<OpenEpoch> {
+        let writer = self.writer.as_ref()?;
+        let open = writer.shared.lock().rows.get(server)?.open?;
+        self.closed(server);
+        Some(open)
+    }
+
+    fn set_open(&self, server: &ServerId, open: Option<OpenEpoch>) {
+        let Some(writer) = &self.writer else { return };
+        let mut state = writer.shared.lock();
+        state.set_open(server, open);
+        if std::mem::take(&mut state.idle) {
+            writer.shared.work.notify_one();
+        }
+    }
+
     /// Whether the last write failed. Failed writes are tried again until they succeed.
     #[must_use]
     pub fn is_failing(&self) -> bool {
@@ -384,6 +412,16 @@ impl State {
             self.dirty.messages.forget(server);
         }
         self.dirty.rows.insert(server.clone(), row);
+    }
+
+    /// A server that was forgotten meanwhile stays so.
+    fn set_open(&mut self, server: &ServerId, open: Option<OpenEpoch>) {
+        let row = self.rows.get_mut(server);
+        let Some(row) = row.filter(|row| row.open != open) else {
+            return;
+        };
+        row.open = open;
+        self.dirty.rows.insert(server.clone(), Some(row.clone()));
     }
 
     fn written(&mut self, messages: &Pending) {

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::engine::input::{OpenEpisode, Stored};
 use crate::engine::output::Mark;
-use crate::ids::Epoch;
+use crate::ids::{Attempt, Epoch, SpanIds};
 
 fn chat() -> ServerId {
     ServerId::new("chat").unwrap()
@@ -161,7 +161,7 @@ fn a_newer_schema_is_refused_with_both_numbers() {
     file.execute("UPDATE meta SET value = 9 WHERE key = 'schema'", [])
         .unwrap();
     let text = Journal::open(dir.path()).unwrap_err().to_string();
-    assert!(text.contains("schema 9, this version reads 3"), "{text}");
+    assert!(text.contains("schema 9, this version reads 4"), "{text}");
 }
 
 #[test]
@@ -338,6 +338,7 @@ fn s5_g14_a_journal_of_the_first_schema_is_brought_up_and_keeps_what_it_says() {
     remember_an_outage(&journal);
     drop(journal);
     let file = Connection::open(dir.path().join(FILE)).unwrap();
+    file.execute_batch(WITHOUT_EPOCHS).unwrap();
     file.execute_batch(
         "DROP TABLE messages; DROP TABLE notes; UPDATE meta SET value = 1 WHERE key = 'schema'",
     )
@@ -352,6 +353,107 @@ fn s5_g14_a_journal_of_the_first_schema_is_brought_up_and_keeps_what_it_says() {
     drop(journal);
     let journal = Journal::open(dir.path()).unwrap();
     assert_eq!(journal.resume(&chat(), second(1)).kept, [stored(1, 0)]);
+}
+
+/// Takes the fourth schema back.
+const WITHOUT_EPOCHS: &str = "
+    ALTER TABLE servers DROP COLUMN open_epoch;
+    ALTER TABLE servers DROP COLUMN open_attempt;
+    ALTER TABLE servers DROP COLUMN open_span;
+    ALTER TABLE servers DROP COLUMN open_began;
+    UPDATE meta SET value = 3 WHERE key = 'schema';
+";
+
+fn open_epoch() -> OpenEpoch {
+    OpenEpoch {
+        epoch: Epoch(41),
+        attempt: Attempt(6),
+        span: SpanIds {
+            trace: u128::MAX - 1,
+            span: u64::MAX - 1,
+        },
+        began: second(10) + Duration::from_micros(123_456),
+    }
+}
+
+#[test]
+fn an_epoch_that_was_open_at_a_kill_is_handed_over_once() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    remember_an_outage(&journal);
+    journal.opened(&chat(), open_epoch());
+    journal.flush();
+    let left = left_by_a_kill(&dir);
+    let revived = Journal::open(left.path()).unwrap();
+    assert_eq!(revived.take_open(&chat()), Some(open_epoch()));
+    assert_eq!(revived.take_open(&chat()), None);
+    drop(revived);
+    let again = Journal::open(left.path()).unwrap();
+    assert_eq!(again.take_open(&chat()), None);
+    assert_eq!(
+        again.resume(&chat(), second(60)),
+        the_outage_after_a_minute()
+    );
+}
+
+#[test]
+fn an_epoch_that_ended_is_not_handed_over_and_a_forgotten_server_stays_forgotten() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    remember_an_outage(&journal);
+    journal.opened(&chat(), open_epoch());
+    journal.closed(&chat());
+    assert_eq!(journal.take_open(&chat()), None);
+    journal.opened(&chat(), open_epoch());
+    journal.record(&chat(), Record::Forget, second(20));
+    journal.closed(&chat());
+    assert_eq!(journal.servers(), []);
+    drop(journal);
+    assert_eq!(Journal::open(dir.path()).unwrap().servers(), []);
+}
+
+#[test]
+fn a_journal_of_the_third_schema_is_brought_up_and_keeps_what_it_says() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    remember_an_outage(&journal);
+    store(&journal, 1, 1);
+    drop(journal);
+    let file = Connection::open(dir.path().join(FILE)).unwrap();
+    file.execute_batch(WITHOUT_EPOCHS).unwrap();
+    drop(file);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.take_open(&chat()), None);
+    let resumed = journal.resume(&chat(), second(60));
+    assert_eq!(resumed.kept, [stored(1, 59)]);
+    let without = Resumed {
+        kept: Vec::new(),
+        ..resumed
+    };
+    assert_eq!(without, the_outage_after_a_minute());
+    journal.opened(&chat(), open_epoch());
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.take_open(&chat()), Some(open_epoch()));
+}
+
+#[test]
+fn a_span_that_no_build_has_written_is_left_out() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    remember_an_outage(&journal);
+    journal.opened(&chat(), open_epoch());
+    drop(journal);
+    let file = Connection::open(dir.path().join(FILE)).unwrap();
+    file.execute("UPDATE servers SET open_span = x'0102'", [])
+        .unwrap();
+    drop(file);
+    let journal = Journal::open(dir.path()).unwrap();
+    assert_eq!(journal.take_open(&chat()), None);
+    assert_eq!(
+        journal.resume(&chat(), second(60)),
+        the_outage_after_a_minute()
+    );
 }
 
 #[test]

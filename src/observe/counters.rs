@@ -11,6 +11,7 @@ use super::gauges::STDIO;
 use super::maker;
 use super::page::{Page, Samples};
 use super::tally::Tally;
+use super::traces::Counts;
 use crate::engine::decision::{Class, Decision, Direction, DropReason, Exchange, Queue};
 use crate::engine::input::{End, Outcome};
 use crate::wire::mcp::method;
@@ -181,6 +182,7 @@ impl Counters {
         match decision {
             Decision::Carried { direction, class } => self.carry(*direction, *class),
             Decision::Called {
+                id: _,
                 method,
                 took,
                 error,
@@ -210,6 +212,7 @@ impl Counters {
             // These are gauges, or the text of the decisions above.
             Decision::State(_)
             | Decision::Dialing { .. }
+            | Decision::Connected { .. }
             | Decision::ShortEnd { .. }
             | Decision::Waiting { .. }
             | Decision::Manifest { .. }
@@ -226,6 +229,18 @@ impl Counters {
             | Decision::Orphaned { .. }
             | Decision::AnsweredLate { .. }
             | Decision::Reported(_) => {}
+        }
+    }
+
+    /// How far the counts are that an epoch's trace tells.
+    pub(super) fn counts(&self) -> Counts {
+        let sum = |counts: &[AtomicU64; 3]| counts.iter().map(|n| n.load(Ordering::Relaxed)).sum();
+        let [from_server, to_server] = &self.carried;
+        Counts {
+            from_server: sum(from_server),
+            to_server: sum(to_server),
+            held: self.flushed.count([Queue::Held.label()]),
+            dropped: self.dropped.total(),
         }
     }
 

@@ -228,6 +228,7 @@ mod tests {
         let server = ServerId::new("chat").unwrap();
         let told = crate::observe::Told {
             epoch: Some(Epoch(3)),
+            trace: None,
             attempt: 2,
             kind: "reported",
             text,

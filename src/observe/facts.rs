@@ -23,6 +23,11 @@ pub(super) fn facts(decision: &Decision) -> Facts {
     match decision {
         Decision::State(state) => quiet(json!({ "state": state.label() })),
         Decision::Dialing { attempt } => of(Level::INFO, *attempt, json!({})),
+        Decision::Connected { attempt, took } => of(
+            Level::DEBUG,
+            *attempt,
+            json!({ "tookSeconds": seconds(*took) }),
+        ),
         Decision::Adopted {
             attempt,
             revision,
@@ -147,6 +152,7 @@ pub(super) fn facts(decision: &Decision) -> Facts {
             quiet(json!({ "hold": hold.label(), "heldSeconds": seconds(*held_for) }))
         }
         Decision::Called {
+            id: _,
             method,
             took,
             error,

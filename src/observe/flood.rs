@@ -106,6 +106,7 @@ fn sort(decision: &Decision) -> Option<(&'static str, u64)> {
         | Decision::Called { .. }
         | Decision::State(_)
         | Decision::Dialing { .. }
+        | Decision::Connected { .. }
         | Decision::Adopted { .. }
         | Decision::AttemptFailed { .. }
         | Decision::Ended { .. }

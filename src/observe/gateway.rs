@@ -8,6 +8,7 @@ use prometheus::{Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounte
 use super::Notice;
 use super::gauges::{now, size};
 use super::maker::Maker;
+use super::traces::Drops;
 use crate::wire::mcp::method;
 
 /// The semantic conventions' steps for operations.
@@ -23,6 +24,17 @@ const LAG: [f64; 7] = [0.000_1, 0.001, 0.01, 0.05, 0.25, 1.0, 5.0];
 /// The errors that exist as labels; any other is `_OTHER`, as the semantic conventions have it.
 const ERRORS: [&str; 9] = [
     "tool", "lost", "timeout", "not_sent", "-32700", "-32600", "-32601", "-32602", "-32603",
+];
+/// What can be dropped of telemetry, and why.
+const DROPPED: [[&str; 2]; 8] = [
+    ["log", "full"],
+    ["events", "lagged"],
+    ["status_channel", "refused"],
+    ["webhook", "refused"],
+    ["traces", "full"],
+    ["traces", "failed"],
+    ["traces", "timeout"],
+    ["traces", "stopped"],
 ];
 /// The faces whose sessions are counted.
 const FACES: [&str; 1] = ["websocket"];
@@ -196,6 +208,17 @@ impl GatewayMetrics {
         dropped.inc_by(lines);
     }
 
+    /// Spans that were dropped.
+    pub(super) fn lost_spans(&self) -> Drops {
+        let of = |reason| self.dropped.with_label_values(&["traces", reason]);
+        Drops {
+            full: of("full"),
+            failed: of("failed"),
+            timeout: of("timeout"),
+            stopped: of("stopped"),
+        }
+    }
+
     /// Event streams whose reader fell out of the ring.
     pub(super) fn lagged_streams(&self) -> IntCounter {
         self.dropped.with_label_values(&["events", "lagged"])
@@ -218,14 +241,9 @@ fn build_info(maker: &Maker<'_>, name: &str) {
 fn dropped(maker: &Maker<'_>) -> IntCounterVec {
     maker.counters(
         "tidegate_telemetry_dropped_total",
-        "Log lines and edges that were dropped, and event streams that lost their place.",
+        "Log lines, edges and spans that were dropped, and event streams that lost their place.",
         ["signal", "reason"],
-        [
-            ["log", "full"],
-            ["events", "lagged"],
-            ["status_channel", "refused"],
-            ["webhook", "refused"],
-        ],
+        DROPPED,
     )
 }
 

@@ -102,6 +102,7 @@ fn subscriber(
 /// Writes a line about a server.
 pub(super) fn tell(level: Level, server: &ServerId, told: &Told<'_>) {
     let epoch = told.epoch.map(|epoch| epoch.0);
+    let trace_id = told.trace.map(tracing::field::display);
     let Told {
         attempt,
         kind,
@@ -111,7 +112,7 @@ pub(super) fn tell(level: Level, server: &ServerId, told: &Told<'_>) {
     macro_rules! line {
         ($level:expr) => {
             tracing::event!(
-                $level, server = %server, epoch, attempt, kind, "{}", escaped(text)
+                $level, server = %server, epoch, attempt, trace_id, kind, "{}", escaped(text)
             )
         };
     }
@@ -258,6 +259,7 @@ mod tests {
         let told = Told {
             epoch: Some(Epoch(7)),
             attempt: 5,
+            trace: None,
             kind: decision.kind(),
             text: &decision.to_string(),
             fields: &serde_json::Value::Null,

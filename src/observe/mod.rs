@@ -1,8 +1,9 @@
-//! Decisions to telemetry: metrics, log lines, the event stream. The only module that knows their names. A decision
+//! Decisions to telemetry: metrics, log lines, events, traces. The only module that knows their names. A decision
 //! comes in at one place (S1) and goes from there to every signal, so no two can disagree.
 
 pub mod events;
 pub mod log;
+pub mod traces;
 
 mod counters;
 mod facts;
@@ -12,6 +13,7 @@ mod gauges;
 mod maker;
 mod page;
 mod tally;
+mod traced;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,6 +31,7 @@ use flood::{Flood, LeftOut};
 use gateway::GatewayMetrics;
 use gauges::Instants;
 use page::{Page, Row};
+use traces::{ServerTraces, Traces};
 
 use crate::engine::decision::Decision;
 use crate::engine::snapshot::Snapshot;
@@ -44,6 +47,8 @@ struct Shared {
     registry: Registry,
     gateway: Arc<GatewayMetrics>,
     events: Events,
+    /// `None` where none are wanted.
+    traces: Option<Traces>,
     servers: Mutex<BTreeMap<ServerId, Entry>>,
     listener: Arc<OnceLock<Listener>>,
 }
@@ -97,6 +102,8 @@ const LEFT_OUT: &str = "left-out";
 struct Told<'a> {
     epoch: Option<Epoch>,
     attempt: u64,
+    /// The epoch's, where it is traced.
+    trace: Option<&'a str>,
     kind: &'static str,
     text: &'a str,
     fields: &'a Value,
@@ -115,21 +122,38 @@ struct Server {
     events: Events,
     listener: Arc<OnceLock<Listener>>,
     flood: Flood,
+    traces: Option<ServerTraces>,
     /// The last attempt that a decision named, for those that name none.
     attempt: AtomicU64,
 }
 
 impl Observer {
-    /// For a gateway of this name.
+    /// For a gateway of this name, without traces.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let registry = Registry::new();
-        let gateway = Arc::new(GatewayMetrics::new(&registry, name));
+        let gateway = GatewayMetrics::new(&registry, name);
+        Self::of(registry, gateway, None)
+    }
+
+    /// For a gateway of this name whose traces go where the settings say.
+    ///
+    /// # Errors
+    /// Where the settings make no exporter, or its thread cannot be started.
+    pub fn tracing(name: &str, settings: &traces::Settings) -> Result<Self, traces::Error> {
+        let registry = Registry::new();
+        let gateway = GatewayMetrics::new(&registry, name);
+        let traces = Traces::start(name, settings, gateway.lost_spans())?;
+        Ok(Self::of(registry, gateway, Some(traces)))
+    }
+
+    fn of(registry: Registry, gateway: GatewayMetrics, traces: Option<Traces>) -> Self {
         let events = Events::new(gateway.lagged_streams());
         let shared = Shared {
             registry,
-            gateway,
+            gateway: Arc::new(gateway),
             events,
+            traces,
             servers: Mutex::default(),
             listener: Arc::default(),
         };
@@ -263,6 +287,10 @@ impl Shared {
             events: self.events.clone(),
             listener: Arc::clone(&self.listener),
             flood: Flood::default(),
+            traces: self
+                .traces
+                .as_ref()
+                .map(|traces| traces.server(id, transport)),
             attempt: AtomicU64::new(0),
         };
         let server = Arc::new(server);
@@ -281,12 +309,17 @@ impl ServerObserver {
         }
     }
 
-    /// Tells one decision to every signal.
+    /// Tells a decision of now to every signal.
     pub fn decided(&self, epoch: Option<Epoch>, decision: &Decision) {
+        self.decided_at(Instant::now(), epoch, decision);
+    }
+
+    /// Tells one decision to every signal.
+    pub fn decided_at(&self, at: Instant, epoch: Option<Epoch>, decision: &Decision) {
         let server = &*self.server;
         server.counters.count(decision);
         if decision.is_traffic() {
-            return;
+            return self.traffic(at, decision);
         }
         server.instants.note(decision);
         if let Some(listener) = server.listener.get() {
@@ -299,9 +332,11 @@ impl ServerObserver {
         if !server.flood.admits(decision, Instant::now()) {
             return;
         }
+        let trace = self.traced(at, epoch, decision);
         let told = Told {
             epoch,
             attempt: server.attempt.load(Ordering::Relaxed),
+            trace: trace.as_deref(),
             kind: decision.kind(),
             text: &decision.to_string(),
             fields: &facts.fields,
@@ -328,6 +363,7 @@ impl Server {
         let told = Told {
             epoch: None,
             attempt: self.attempt.load(Ordering::Relaxed),
+            trace: None,
             kind: LEFT_OUT,
             text: &format!("{decisions} more of {kind}{gap}{what} within a minute were not told"),
             fields: &json!({ "of": kind, "what": what, "decisions": decisions, "messages": messages }),

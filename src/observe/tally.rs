@@ -32,6 +32,20 @@ impl<const N: usize> Tally<N> {
         }
     }
 
+    /// How often these values were counted.
+    pub(super) fn count(&self, values: [&str; N]) -> u64 {
+        let counted = self.0.iter().find(|count| count.values == values);
+        counted.map_or(0, |count| count.count.load(Ordering::Relaxed))
+    }
+
+    /// The sum over all values.
+    pub(super) fn total(&self) -> u64 {
+        let counts = self.0.iter();
+        counts
+            .map(|count| count.count.load(Ordering::Relaxed))
+            .sum()
+    }
+
     /// What is shown, under these label names.
     pub(super) fn show(&self, names: [&'static str; N], samples: &mut Samples<'_>) {
         for count in &self.0 {

@@ -77,6 +77,7 @@ pub mod method {
     pub const RESOURCES_UNSUBSCRIBE: &str = "resources/unsubscribe";
     pub const RESOURCES_UPDATED: &str = "notifications/resources/updated";
     pub const RESOURCES_CHANGED: &str = "notifications/resources/list_changed";
+    pub const PROMPTS_GET: &str = "prompts/get";
     pub const PROMPTS_LIST: &str = "prompts/list";
     pub const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";
     pub const ROOTS_LIST: &str = "roots/list";

@@ -16,3 +16,4 @@ pub mod mcpl;
 pub mod methods;
 pub mod object;
 pub mod redact;
+pub mod trace_context;

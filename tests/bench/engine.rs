@@ -62,6 +62,7 @@ fn observe_a_call(bencher: Bencher<'_, '_>) {
         carried(Direction::ToServer, Class::Request),
         carried(Direction::FromServer, Class::Response),
         Decision::Called {
+            id: Some(1),
             method: "tools/call".into(),
             took: std::time::Duration::from_millis(3),
             error: None,

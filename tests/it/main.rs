@@ -15,6 +15,7 @@ mod events;
 mod gateway;
 mod host;
 mod processes;
+mod receiver;
 
 mod away;
 mod bounds;
@@ -33,3 +34,4 @@ mod restarted;
 mod sockets;
 mod stopping;
 mod told;
+mod traces;

@@ -39,6 +39,7 @@ pub fn clear() -> Decision {
 
 pub fn called(method: &str, error: Option<&str>) -> Decision {
     Decision::Called {
+        id: Some(1),
         method: method.into(),
         took: seconds(2),
         error: error.map(Into::into),
@@ -118,6 +119,10 @@ pub fn every_decision() -> Vec<Decision> {
 fn one_of_each() -> Vec<Decision> {
     vec![
         Decision::Dialing { attempt: 1 },
+        Decision::Connected {
+            attempt: 1,
+            took: seconds(1),
+        },
         Decision::Adopted {
             attempt: 1,
             revision: Revision::LATEST,

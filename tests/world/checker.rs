@@ -215,6 +215,7 @@ impl Checker {
                 epoch,
                 frame,
                 request,
+                forwarded: _,
             } => self.sent(*epoch, &parse(frame), *request, now),
             Output::Answer { session, frame } => self.answered(*session, &parse(frame), may),
             Output::Record(record) => self.record(record),

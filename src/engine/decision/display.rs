@@ -9,6 +9,9 @@ impl fmt::Display for Decision {
         match self {
             Self::State(state) => write!(f, "state {}", state.label()),
             Self::Dialing { attempt } => write!(f, "connecting (attempt {attempt})"),
+            Self::Connected { attempt, .. } => {
+                write!(f, "attempt {attempt} has a transport; the handshake begins")
+            }
             Self::Adopted {
                 attempt,
                 revision,
@@ -154,6 +157,7 @@ impl fmt::Display for Decision {
                 )
             }
             Self::Called {
+                id: _,
                 method,
                 took,
                 error,

@@ -42,6 +42,7 @@ impl Decision {
             Self::Stderr(text) | Self::Reported(text) => Some(text),
             Self::State(_)
             | Self::Dialing { .. }
+            | Self::Connected { .. }
             | Self::Adopted { .. }
             | Self::Ended { .. }
             | Self::Waiting { .. }

@@ -45,10 +45,15 @@ impl Server {
             return;
         }
         connecting.deadline = at.now.checked_add(self.settings.initialize_timeout);
+        let link = &connecting.link;
+        let connected = Decision::Connected {
+            attempt: link.attempt.0,
+            took: at.now.saturating_duration_since(link.dialed),
+        };
+        self.outbox.decide(Some(link.epoch), connected);
         let initialize = handshake::request(self.settings.revision);
         let id = Some(handshake::ID);
-        self.outbox
-            .send(connecting.link.epoch, Class::Request, initialize, id);
+        self.outbox.send(link.epoch, Class::Request, initialize, id);
     }
 
     /// A message before the answer to `initialize`.

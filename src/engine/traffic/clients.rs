@@ -75,8 +75,9 @@ impl Traffic {
         self.streams.detach(session);
         self.hold_for_host(at, out);
         for id in self.calls.of(session) {
-            if self.calls.abandon(id).is_some() {
+            if let Some(call) = self.calls.abandon(id) {
                 self.cancel_at_server(id, "the caller went", out);
+                self.end_call(session, id, &call, Some("cancelled".into()), at, out);
             }
         }
         self.take_down(at, out);

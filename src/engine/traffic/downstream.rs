@@ -142,7 +142,7 @@ impl Traffic {
             Some(span) => message.with(&text, &[(span, &text)]),
             None => message.with_id(&text),
         };
-        out.send(epoch, Class::Request, frame, Some(ours));
+        out.forward(epoch, frame, ours);
         Some(ours)
     }
 
@@ -151,6 +151,7 @@ impl Traffic {
             out.answer(session, jsonrpc::error_response(id, error));
         }
         let called = Decision::Called {
+            id: None,
             method: message.method().into(),
             took: std::time::Duration::ZERO,
             error: Some(match error.code {
@@ -217,7 +218,7 @@ impl Traffic {
         let frame = message.with("", &[(span, &ours.to_string())]);
         out.send(epoch, Class::Notification, frame, None);
         if let Some(call) = self.calls.abandon(ours) {
-            self.end_call(session, &call, Some("cancelled".into()), at, out);
+            self.end_call(session, ours, &call, Some("cancelled".into()), at, out);
         }
     }
 
@@ -278,13 +279,13 @@ impl Traffic {
     }
 
     /// A call's deadline has come: its asker is told, and the server that nobody waits (A5).
-    pub(super) fn time_out(&mut self, id: u64, call: Call, at: Moment, out: &mut Outbox) {
-        self.cancel_at_server(id, "timed out", out);
+    pub(super) fn time_out(&mut self, ours: u64, call: Call, at: Moment, out: &mut Outbox) {
+        self.cancel_at_server(ours, "timed out", out);
         match &call.asker {
             Asker::Host { session, id, .. } => {
                 let error = self.timed_out(at.now);
                 out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
-                self.end_call(*session, &call, Some("timeout".into()), at, out);
+                self.end_call(*session, ours, &call, Some("timeout".into()), at, out);
             }
             Asker::Own(Own::Exchange) => self.exchanged(Reply::Silence, at, out),
             Asker::Own(Own::List) => self.fail_page("a list in time", at, out),
@@ -312,7 +313,7 @@ impl Traffic {
                 let error = self.unread(what, at.now);
                 out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
                 self.subscribed(ours, true);
-                self.end_call(*session, &call, Some("lost".into()), at, out);
+                self.end_call(*session, ours, &call, Some("lost".into()), at, out);
             }
             // No JSON text: a malformed receipt.
             Asker::Own(Own::Exchange) => self.exchanged(Reply::Result(""), at, out),
@@ -336,8 +337,8 @@ impl Traffic {
     ) {
         let call = request
             .filter(|_| self.serving == Some(epoch))
-            .and_then(|id| self.calls.take(id));
-        let Some(call) = call else {
+            .and_then(|id| Some((id, self.calls.take(id)?)));
+        let Some((ours, call)) = call else {
             let message = Message::parse(frame);
             let name = message.as_ref().map_or("", Message::method);
             return self.say_dropped(DropReason::Unsent, name, 1, out);
@@ -346,7 +347,7 @@ impl Traffic {
             Asker::Host { session, id, .. } => {
                 let error = self.crowded_out("the server does not read what it is sent", at.now);
                 out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
-                self.end_call(*session, &call, Some("not_sent".into()), at, out);
+                self.end_call(*session, ours, &call, Some("not_sent".into()), at, out);
             }
             Asker::Own(Own::Exchange) => self.exchanged(Reply::Silence, at, out),
             Asker::Own(Own::List) => self.fail_page("a list of a crowded server", at, out),
@@ -361,11 +362,11 @@ impl Traffic {
     /// A boundary: what hosts had asked for is lost (A4).
     pub(super) fn end_calls(&mut self, at: Moment, out: &mut Outbox) {
         let error = self.lost(at.now);
-        for call in self.calls.lose() {
+        for (ours, call) in self.calls.lose() {
             match &call.asker {
                 Asker::Host { session, id, .. } => {
                     out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
-                    self.end_call(*session, &call, Some("lost".into()), at, out);
+                    self.end_call(*session, ours, &call, Some("lost".into()), at, out);
                 }
                 Asker::Own(Own::Post(ticket)) => {
                     Self::post_unknown(*ticket, "the connection was lost", out);

@@ -103,7 +103,7 @@ impl Traffic {
                 };
                 out.answer(session, frame);
                 self.subscribed(ours, message.error().is_some());
-                self.end_call(session, &call, error_of(message), at, out);
+                self.end_call(session, ours, &call, error_of(message), at, out);
             }
             Asker::Own(Own::Exchange) => {
                 let reply = match (message.result(), message.error()) {
@@ -146,6 +146,7 @@ impl Traffic {
     pub(super) fn end_call(
         &mut self,
         session: SessionId,
+        ours: u64,
         call: &Call,
         error: Option<String>,
         at: Moment,
@@ -155,6 +156,7 @@ impl Traffic {
             session.calls = session.calls.saturating_sub(1);
         }
         let called = Decision::Called {
+            id: Some(ours),
             method: call.method.to_string(),
             took: at.now.saturating_duration_since(call.since),
             error,

@@ -17,6 +17,7 @@ pub fn exported() -> String {
     let _mail = observer.server(&id("mail"), "websocket", "auto");
     for error in ["lost", "timeout", "not_sent", "-32603"] {
         let called = Decision::Called {
+            id: Some(1),
             method: "tools/call".into(),
             took: Duration::ZERO,
             error: Some(error.into()),
