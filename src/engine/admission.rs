@@ -26,10 +26,10 @@ pub(super) fn order<K: Copy>(items: &[(K, bool, &Message)]) -> Vec<K> {
     }
     let (mut first, mut rest) = (Vec::new(), Vec::new());
     let mut fixed = BTreeSet::new();
-    for (place, kept, message) in items {
+    for (place, _, message) in items {
         let named = Named::read(message);
         let free = named.removed.is_empty() && named.added.is_disjoint(&fixed);
-        if !kept && !named.added.is_empty() && free {
+        if !named.added.is_empty() && free {
             first.push(*place);
         } else {
             fixed.extend(named.added);
@@ -278,6 +278,18 @@ mod tests {
             (false, register(r#"{"id":"b"}"#)),
         ];
         assert_eq!(ordered(&items), [4, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn g9_an_update_goes_ahead_and_a_change_that_removes_does_not() {
+        let changed = |lists: &str| message("channels/changed", lists);
+        let items = [
+            (true, incoming("a", "1", "x")),
+            (false, changed(r#"{"removed":["c"],"added":[{"id":"d"}]}"#)),
+            (false, register(r#"{"id":{}}"#)),
+            (false, changed(r#"{"updated":[{"id":"b"}]}"#)),
+        ];
+        assert_eq!(ordered(&items), [3, 0, 1, 2]);
     }
 
     fn novelty(admitted: &Admitted, message: &Message) -> Novelty {

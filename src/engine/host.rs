@@ -268,11 +268,8 @@ impl Hosts {
         }
     }
 
-    /// The session serves from now on; `false` where it did already, or is no host.
+    /// The MCPL session serves from now on; `false` where it did already.
     pub(super) fn serve(&mut self, id: SessionId) -> bool {
-        if self.host != Some(id) {
-            return false;
-        }
         let Some(session) = self.sessions.get_mut(&id) else {
             return false;
         };

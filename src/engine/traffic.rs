@@ -7,6 +7,8 @@ mod clients;
 mod delivery;
 mod downstream;
 mod exchange;
+#[cfg(test)]
+mod guards;
 mod hooks;
 mod itemised;
 mod keeping;

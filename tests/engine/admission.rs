@@ -5,7 +5,7 @@ use tidegate::engine::decision::DropReason;
 use tidegate::engine::input::End;
 use tidegate::engine::settings::Settings;
 
-use crate::world::message::{code, push, request};
+use crate::world::message::{code, incoming, push, request};
 use crate::world::peer::{Peer, bridge};
 use crate::world::{World, secs};
 
@@ -147,4 +147,18 @@ fn g11_host_command_needs_the_operators_word() {
     world.says(&request(1, "host/command", json!({"command": "resume"})));
     assert_eq!(world.asked_host(host, "host/command").len(), 1);
     assert!(world.answer(1).unwrap().get("result").is_some());
+}
+
+#[test]
+fn g9_what_is_kept_for_a_channel_is_gone_once_a_connection_without_it_has_lasted() {
+    let mut world = World::started(Settings::default(), Peer::bridge());
+    world.says(&incoming(Some(1), 1, "gone"));
+    world.lose(End::Exit(1));
+    world.attach_host(1);
+    world.run_for(secs(250));
+    assert!(world.snapshot().connected);
+    assert_eq!(world.snapshot().kept.requests, 1);
+    world.run_for(secs(60));
+    assert_eq!(world.dropped(DropReason::ChannelGone), 1);
+    assert_eq!(world.snapshot().kept.requests, 0);
 }

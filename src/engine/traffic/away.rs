@@ -119,7 +119,7 @@ impl Traffic {
             Some(_) => State::Negotiating,
             None => away.state,
         };
-        let retry_after = away.wait(now).filter(|_| self.serving.is_none());
+        let retry_after = away.wait(now);
         let server = Some(&self.settings.server).filter(|name| !name.is_empty());
         let data = json!({
             "server": server,

@@ -106,7 +106,6 @@ impl Traffic {
 
     /// A new transport's exchange has settled: what hosts had set up is set up again (G15).
     pub(super) fn set_up(&mut self, at: Moment, out: &mut Outbox) {
-        self.setup.forget();
         self.tell_level(at, out);
         if !self.peer.as_ref().is_some_and(Peer::takes_subscriptions) {
             return;

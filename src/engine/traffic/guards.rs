@@ -1,0 +1,346 @@
+//! What a guard keeps apart that seldom meets: epochs whose servers use the same ids, sessions that went in the middle,
+//! channels that are judged twice. Test code only; `make mutants` found each of these guards unwatched.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::rig::{CHAT, REGISTER, Rig, accepted, field, push, request};
+use crate::engine::answers::{Asker, Call, Calls, Own};
+use crate::engine::channels::{Channels, Registration};
+use crate::engine::decision::Decision;
+use crate::engine::input::HostEvent;
+use crate::engine::settings::{Mask, Settings};
+use crate::engine::timers::Timer;
+use crate::ids::Epoch;
+
+const PLAIN: &str = r#"{"capabilities":{"resources":{"subscribe":true}}}"#;
+const LOGS: &str =
+    r#"{"capabilities":{"logging":{},"experimental":{"mcpl":{"version":"0.5","tools":true}}}}"#;
+const CANCEL: &str =
+    r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#;
+
+fn served() -> Rig {
+    let mut rig = Rig::new();
+    rig.mcpl_host(1);
+    rig.settled();
+    rig.take_sent();
+    rig
+}
+
+fn pause(rig: &mut Rig, on: bool) {
+    rig.run(|traffic, at, out| traffic.pause(on, at, out));
+}
+
+fn methods(lines: &[String]) -> Vec<String> {
+    let name = |line: &String| {
+        field(line, "method")
+            .as_str()
+            .unwrap_or("answer")
+            .to_owned()
+    };
+    lines.iter().map(name).collect()
+}
+
+#[test]
+fn a1_a_kept_message_that_is_a_repetition_is_answered_on_no_other_transport() {
+    let mut rig = served();
+    rig.server(&push(7));
+    let asked = rig.take_answers(1);
+    rig.host(1, &accepted(&asked[0]));
+    pause(&mut rig, true);
+    rig.server(&push(7));
+    rig.take_sent();
+    rig.lose();
+    rig.settled();
+    rig.take_sent();
+    pause(&mut rig, false);
+    assert!(rig.take_sent().is_empty() && rig.take_answers(1).is_empty());
+    assert_eq!(rig.waiting(), [0; 4]);
+}
+
+#[test]
+fn a1_a2_progress_of_a_host_goes_under_the_servers_token_to_the_epoch_that_chose_it() {
+    let mut rig = served();
+    rig.server(&request(
+        5,
+        "push/event",
+        r#"{"_meta":{"progressToken":"t"}}"#,
+    ));
+    let asked = rig.take_answers(1);
+    let ours = field(&asked[0], "id");
+    assert_eq!(field(&asked[0], "params._meta.progressToken"), ours);
+    let progress = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{ours},"progress":1}}}}"#
+    );
+    rig.host(1, &progress);
+    assert_eq!(field(&rig.take_sent()[0], "params.progressToken"), "t");
+    rig.lose();
+    rig.settled();
+    rig.take_sent();
+    rig.host(1, &progress);
+    assert!(rig.take_sent().is_empty());
+    assert_eq!(rig.dropped("unmatched"), 1);
+}
+
+#[test]
+fn a1_a_cancel_of_the_next_process_is_not_of_what_the_last_one_asked() {
+    let mut rig = served();
+    rig.server(&push(5));
+    rig.take_answers(1);
+    rig.lose();
+    rig.settled();
+    rig.server(CANCEL);
+    assert!(rig.take_answers(1).is_empty());
+    assert_eq!(rig.dropped("unmatched"), 1);
+}
+
+#[test]
+fn g5_a_host_is_told_that_nobody_waits_for_what_a_lost_process_asked() {
+    let mut rig = served();
+    rig.server(&push(4));
+    rig.server(&request(5, "inference/request", "{}"));
+    let asked = rig.take_answers(1);
+    rig.lose();
+    let told = rig.take_answers(1);
+    assert_eq!(methods(&told), ["notifications/cancelled"]);
+    assert_eq!(field(&told[0], "params.requestId"), field(&asked[1], "id"));
+    rig.host(1, &accepted(&asked[1]));
+    assert_eq!(rig.dropped("unmatched"), 1);
+}
+
+fn call(id: u64) -> String {
+    request(id, "tools/call", "{}")
+}
+
+#[test]
+fn a1_what_another_epoch_could_not_be_sent_ends_no_call() {
+    let mut rig = served();
+    rig.client(2, "{}");
+    rig.host(2, &call(1));
+    let sent = rig.take_sent();
+    let ours = field(&sent[0], "id").as_u64();
+    rig.run(|traffic, at, out| traffic.unsent(Epoch(9), ours, Bytes::new(), at, out));
+    assert!(rig.take_answers(2).is_empty());
+    assert_eq!(rig.dropped("unsent"), 1);
+}
+
+#[test]
+fn a2_of_two_requests_under_one_id_the_newer_is_cancelled() {
+    let mut rig = served();
+    rig.client(2, "{}");
+    for _ in 0..2 {
+        rig.host(2, &call(5));
+        rig.server(&request(5, "inference/request", "{}"));
+    }
+    let (calls, asked) = (rig.take_sent(), rig.take_answers(1));
+    rig.host(2, CANCEL);
+    let sent = rig.take_sent();
+    assert_eq!(field(&sent[0], "params.requestId"), field(&calls[1], "id"));
+    let cancelled = |decision: &Decision| matches!(decision, Decision::Called { error: Some(why), .. } if why == "cancelled");
+    assert!(rig.decisions.iter().any(cancelled));
+    rig.server(CANCEL);
+    let told = rig.take_answers(1);
+    assert_eq!(field(&told[0], "params.requestId"), field(&asked[1], "id"));
+}
+
+#[test]
+fn a5_of_calls_that_timed_out_the_last_four_thousand_are_remembered() {
+    let mut calls = Calls::default();
+    let now = Rig::new().now;
+    for _ in 0..=4_096 {
+        let asker = Asker::Own(Own::List);
+        let id = calls.open(Call::new(
+            asker,
+            "x",
+            now,
+            Timer::OwnRequest,
+            Duration::ZERO,
+        ));
+        calls.abandon(id);
+    }
+    assert_eq!(calls.take_overdue(1), None);
+    assert!(calls.take_overdue(2).is_some());
+}
+
+#[test]
+fn g15_what_hosts_set_up_waits_for_the_exchange_and_is_told_once() {
+    let mut rig = Rig::new();
+    rig.client(2, "{}");
+    rig.adopt(LOGS);
+    rig.host(2, &request(1, "logging/setLevel", r#"{"level":"info"}"#));
+    let sent = rig.take_sent();
+    assert_eq!(methods(&sent), ["featureSets/update"]);
+    let id = field(&sent[0], "id");
+    rig.server(&format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"result":{{"accepted":true}}}}"#
+    ));
+    assert_eq!(methods(&rig.take_sent()), ["logging/setLevel"]);
+}
+
+#[test]
+fn g15_a_subscription_is_not_taken_back_by_an_answer_of_another_epoch() {
+    let mut rig = Rig::new();
+    rig.adopt(PLAIN);
+    rig.client(2, "{}");
+    rig.host(2, &call(1));
+    rig.host(2, &request(2, "resources/subscribe", r#"{"uri":"a"}"#));
+    let stale = field(rig.take_sent().last().unwrap(), "id");
+    rig.lose();
+    rig.adopt(PLAIN);
+    rig.host(2, &call(3));
+    let fails = field(rig.take_sent().last().unwrap(), "id");
+    assert_eq!(fails, stale);
+    rig.server(&format!(
+        r#"{{"jsonrpc":"2.0","id":{fails},"error":{{"code":-1,"message":"m"}}}}"#
+    ));
+    rig.lose();
+    rig.adopt(PLAIN);
+    assert!(methods(&rig.take_sent()).contains(&"resources/subscribe".to_owned()));
+}
+
+#[test]
+fn g13_what_a_host_went_with_is_dropped_where_its_connection_is_closed_for_good() {
+    let mut rig = served();
+    rig.server(&push(1));
+    rig.lose_with(true);
+    rig.event(1, HostEvent::Detached);
+    assert_eq!(rig.waiting(), [0; 4]);
+    assert_eq!(rig.dropped("closed_for_good"), 1);
+}
+
+/// A channel is registered and a host serves that has not judged its replay.
+fn replayed() -> Rig {
+    let mut rig = Rig::new();
+    rig.settled();
+    rig.server(REGISTER);
+    rig.mcpl_host(1);
+    rig.take_sent();
+    rig
+}
+
+#[test]
+fn g13_the_replay_to_a_host_that_went_is_not_waited_for() {
+    let mut rig = replayed();
+    rig.server(&push(1));
+    rig.event(1, HostEvent::Detached);
+    rig.mcpl_host(2);
+    assert!(rig.take_answers(2).is_empty());
+    rig.host(2, r#"{"jsonrpc":"2.0","id":1,"result":{"accepted":true}}"#);
+    assert_eq!(methods(&rig.take_answers(2)), ["push/event"]);
+}
+
+#[test]
+fn g13_the_replay_of_a_lost_epoch_is_not_waited_for() {
+    let mut rig = replayed();
+    rig.lose();
+    rig.settled();
+    rig.take_answers(1);
+    rig.server(&push(1));
+    assert_eq!(methods(&rig.take_answers(1)), ["push/event"]);
+}
+
+#[test]
+fn g3_a_registration_of_which_nothing_is_left_is_put_to_no_host() {
+    let mask = Mask {
+        channels: Some(vec!["other*".into()]),
+        ..Mask::default()
+    };
+    let mut rig = Rig::with(Settings {
+        mask,
+        ..Settings::default()
+    });
+    rig.mcpl_host(1);
+    rig.settled();
+    rig.take_sent();
+    rig.server(REGISTER);
+    assert!(rig.take_answers(1).is_empty());
+    let answer = rig.take_sent();
+    assert_eq!(field(&answer[0], "result.results.0.accepted"), false);
+}
+
+#[test]
+fn g3_a_registration_that_the_gateway_judged_is_not_answered_again_when_its_host_goes() {
+    let mut rig = served();
+    rig.server(REGISTER);
+    rig.wait(Duration::from_secs(5));
+    assert_eq!(rig.take_sent().len(), 1);
+    rig.event(1, HostEvent::Detached);
+    assert!(rig.take_sent().is_empty());
+}
+
+#[test]
+fn g3_a_channel_that_a_host_no_longer_takes_is_none() {
+    let mut rig = served();
+    for verdict in ["true", "false"] {
+        rig.server(REGISTER);
+        let asked = rig.take_answers(1);
+        let id = field(&asked[0], "id");
+        rig.host(
+            1,
+            &format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"result":{{"results":[{{"id":"chat:1","accepted":{verdict}}}]}}}}"#
+            ),
+        );
+    }
+    assert_eq!(rig.traffic.channels.len(), 0);
+}
+
+#[test]
+fn g3_a_removal_of_what_is_not_registered_is_refused() {
+    let mut rig = Rig::new();
+    rig.settled();
+    rig.take_sent();
+    rig.server(&request(1, "channels/changed", r#"{"removed":["x"]}"#));
+    let answer = rig.take_sent();
+    assert_eq!(field(&answer[0], "result.results.0.accepted"), false);
+}
+
+#[test]
+fn g16_registrations_that_wait_for_a_host_are_bounded() {
+    let mut channels = Channels::default();
+    let waits = (0..1_000).all(|_| channels.suspend(Registration::default()).is_some());
+    assert!(waits && channels.suspend(Registration::default()).is_none());
+}
+
+#[test]
+fn g9_the_registration_of_the_new_epoch_goes_ahead_of_a_kept_event() {
+    let mut rig = Rig::new();
+    rig.mcpl_host(1);
+    rig.adopt(CHAT);
+    rig.server(&push(1));
+    rig.take_sent();
+    rig.lose();
+    rig.adopt(CHAT);
+    rig.server(REGISTER);
+    rig.accept();
+    let told = methods(&rig.take_answers(1));
+    assert_eq!(told, ["channels/register", "push/event"]);
+}
+
+#[test]
+fn g13_a_session_that_another_replaces_leaves_it_what_it_had_not_answered() {
+    let mut rig = Rig::new();
+    rig.settled();
+    for session in [1, 2] {
+        let name = Some("agent".into());
+        rig.event(session, HostEvent::Attached { name });
+        let params =
+            r#"{"protocolVersion":"2025-06-18","capabilities":{"experimental":{"mcpl":{}}}}"#;
+        rig.host(session, &request(0, "initialize", params));
+        rig.host(
+            session,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        );
+        rig.wait(Duration::from_secs(15));
+        rig.server(&push(1));
+        let told = rig.take_answers(session);
+        assert!(
+            methods(&told).contains(&"push/event".to_owned()),
+            "{told:?}"
+        );
+        rig.take_sent();
+    }
+    assert_eq!(rig.take_dismissed(), [(1, 4408)]);
+    assert_eq!(rig.traffic.hosts.len(), 1);
+}
