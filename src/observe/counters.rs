@@ -161,7 +161,7 @@ impl Counters {
     fn show_carried(&self, samples: &mut Samples<'_>) {
         for (direction, counts) in Direction::ALL.into_iter().zip(&self.carried) {
             for (class, count) in Class::ALL.into_iter().zip(counts) {
-                let labels = [("direction", direction.label()), ("class", class.label())];
+                let labels = [("class", class.label()), ("direction", direction.label())];
                 samples.count(labels, count.load(Ordering::Relaxed));
             }
         }
@@ -171,7 +171,7 @@ impl Counters {
         for (method, by_error) in METHODS.into_iter().zip(&self.calls) {
             for (error, calls) in ERRORS.into_iter().zip(by_error) {
                 if let Some(calls) = calls.get() {
-                    samples.times([("mcp_method_name", method), ("error_type", error)], calls);
+                    samples.times([("error_type", error), ("mcp_method_name", method)], calls);
                 }
             }
         }

@@ -231,8 +231,8 @@ fn write_labelled(page: &mut Page<'_>) {
     let help = "Static facts of a server; always 1.";
     page.gauges(name, help, |row, samples| {
         let facts = [
-            ("transport", row.entry.transport),
             ("protocol", &*row.entry.protocol),
+            ("transport", row.entry.transport),
         ];
         samples.gauge(facts, 1.0);
     });

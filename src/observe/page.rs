@@ -1,16 +1,17 @@
 //! The servers' own series as text. Nothing of them is kept as a metric: counts are plain numbers, gauges are read from
-//! snapshots, and both become families, one at a time, when somebody scrapes.
+//! snapshots, and both are written, family by family, when somebody scrapes.
 
+use std::fmt::{Display, Write as _};
+
+use prometheus::Histogram;
 use prometheus::core::Metric as _;
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
-use prometheus::{Histogram, TextEncoder};
 
 use super::Entry;
 use super::counters::Counters;
 use super::gauges::Instants;
 use crate::engine::snapshot::Snapshot;
 
-/// Label names with their values, without `server`.
+/// Label names with their values, in the order of the names and without `server`.
 type Labels<'a, const N: usize> = [(&'static str, &'a str); N];
 
 /// What is known of one server at a scrape.
@@ -35,10 +36,11 @@ pub(super) struct Page<'a> {
     text: String,
 }
 
-/// The samples of one family.
+/// Where the samples of one server in one family go.
 pub(super) struct Samples<'a> {
+    family: &'a str,
     server: &'a str,
-    metrics: Vec<Metric>,
+    text: &'a mut String,
 }
 
 impl<'a> Page<'a> {
@@ -53,7 +55,7 @@ impl<'a> Page<'a> {
         help: &str,
         of: impl Fn(&Row<'_>, &mut Samples<'_>),
     ) {
-        self.family(MetricType::COUNTER, name, help, of);
+        self.family("counter", name, help, of);
     }
 
     pub(super) fn gauges(
@@ -62,7 +64,7 @@ impl<'a> Page<'a> {
         help: &str,
         of: impl Fn(&Row<'_>, &mut Samples<'_>),
     ) {
-        self.family(MetricType::GAUGE, name, help, of);
+        self.family("gauge", name, help, of);
     }
 
     pub(super) fn histograms(
@@ -71,71 +73,91 @@ impl<'a> Page<'a> {
         help: &str,
         of: impl Fn(&Row<'_>, &mut Samples<'_>),
     ) {
-        self.family(MetricType::HISTOGRAM, name, help, of);
+        self.family("histogram", name, help, of);
     }
 
     pub(super) fn finish(self) -> String {
         self.text
     }
 
+    /// A family of which no server has a sample is left out whole.
     fn family(
         &mut self,
-        kind: MetricType,
+        kind: &str,
         name: &str,
         help: &str,
         of: impl Fn(&Row<'_>, &mut Samples<'_>),
     ) {
-        let mut metrics = Vec::new();
+        let before = self.text.len();
+        // Writing to a string never fails.
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        let head = self.text.len();
         for row in self.rows {
             let server = row.entry.observer.server.id.as_str();
-            let mut samples = Samples { server, metrics };
+            let text = &mut self.text;
+            let mut samples = Samples {
+                family: name,
+                server,
+                text,
+            };
             of(row, &mut samples);
-            metrics = samples.metrics;
         }
-        let mut family = MetricFamily::default();
-        family.set_name(name.into());
-        family.set_help(help.into());
-        family.set_field_type(kind);
-        family.set_metric(metrics);
-        // A family without a sample is refused, and is no loss.
-        let _ = TextEncoder::new().encode_utf8(&[family], &mut self.text);
+        if self.text.len() == head {
+            self.text.truncate(before);
+        }
     }
 }
 
 impl Samples<'_> {
     pub(super) fn gauge<const N: usize>(&mut self, labels: Labels<'_, N>, value: f64) {
-        let mut gauge = Gauge::default();
-        gauge.set_value(value);
-        self.push(labels, Metric::from_gauge(gauge));
+        self.sample("", labels, None, value);
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a sample is a float")]
     pub(super) fn count<const N: usize>(&mut self, labels: Labels<'_, N>, value: u64) {
-        let mut counter = Counter::default();
-        counter.set_value(value as f64);
-        let mut metric = Metric::default();
-        metric.set_counter(counter);
-        self.push(labels, metric);
+        self.sample("", labels, None, value);
     }
 
     pub(super) fn times<const N: usize>(&mut self, labels: Labels<'_, N>, times: &Histogram) {
-        self.push(labels, times.metric());
+        let metric = times.metric();
+        let histogram = metric.get_histogram();
+        let count = histogram.get_sample_count();
+        for bucket in histogram.get_bucket() {
+            let bound = bucket.upper_bound().to_string();
+            self.sample("_bucket", labels, Some(&bound), bucket.cumulative_count());
+        }
+        self.sample("_bucket", labels, Some("+Inf"), count);
+        self.sample("_sum", labels, None, histogram.get_sample_sum());
+        self.sample("_count", labels, None, count);
     }
 
-    fn push<const N: usize>(&mut self, labels: Labels<'_, N>, mut metric: Metric) {
-        let mut labels: Vec<_> = labels
-            .into_iter()
-            .chain([("server", self.server)])
-            .collect();
-        labels.sort_unstable();
-        metric.set_label(labels.into_iter().map(pair).collect());
-        self.metrics.push(metric);
+    /// One line, its labels in order and `le` last. Names and values are of closed sets or ids, so nothing is escaped.
+    fn sample<const N: usize>(
+        &mut self,
+        suffix: &str,
+        labels: Labels<'_, N>,
+        bound: Option<&str>,
+        value: impl Display,
+    ) {
+        let text = &mut *self.text;
+        extend(text, [self.family, suffix, "{"]);
+        let own = [(SERVER, self.server)];
+        let first = labels.iter().filter(|(name, _)| *name < SERVER);
+        let last = labels.iter().filter(|(name, _)| *name > SERVER);
+        let mut gap = "";
+        for (name, value) in first.chain(&own).chain(last) {
+            extend(text, [gap, name, "=\"", value, "\""]);
+            gap = ",";
+        }
+        if let Some(bound) = bound {
+            extend(text, [",le=\"", bound, "\""]);
+        }
+        // Writing to a string never fails.
+        let _ = writeln!(text, "}} {value}");
     }
 }
 
-fn pair((name, value): (&str, &str)) -> LabelPair {
-    let mut pair = LabelPair::default();
-    pair.set_name(name.into());
-    pair.set_value(value.into());
-    pair
+const SERVER: &str = "server";
+
+fn extend<const N: usize>(text: &mut String, parts: [&str; N]) {
+    parts.iter().for_each(|part| text.push_str(part));
 }

@@ -17,6 +17,7 @@ mod host;
 mod processes;
 mod receiver;
 
+mod agree;
 mod away;
 mod bounds;
 mod crash_loop;

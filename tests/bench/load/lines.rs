@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::gateway::{Gateway, client_times, faultd, free_address, peer, percentile};
+use crate::gateway::{Gateway, client_times, faultd, free_address, get, peer, percentile};
 use crate::peers::{ask, call, session};
 use crate::{Line, engine, flush};
 
@@ -12,7 +12,7 @@ use crate::{Line, engine, flush};
 type Measure = fn() -> Vec<Line>;
 
 /// The groups, by the name that selects them.
-pub(crate) const GROUPS: [(&str, Measure); 9] = [
+pub(crate) const GROUPS: [(&str, Measure); 10] = [
     ("engine inputs", engine::inputs_per_second),
     ("latency", latency),
     ("neighbours", stalled_neighbour),
@@ -22,6 +22,7 @@ pub(crate) const GROUPS: [(&str, Measure); 9] = [
     ("shutdown", shutdown),
     ("demo", demo),
     ("half-open", half_open),
+    ("scrape", scrape),
 ];
 
 /// What a call costs beside a direct WebSocket, everything on one core.
@@ -338,6 +339,64 @@ fn half_open() -> Vec<Line> {
         floor: None,
         more: false,
     }]
+}
+
+/// What the page of metrics of 500 servers costs, and what its making adds to calls meanwhile. They are disabled: their
+/// series are as many as those of servers that run.
+fn scrape() -> Vec<Line> {
+    let echo = free_address();
+    let _echo = peer(&["role:echo", &echo], false);
+    let mut servers = format!("  echo: {{ url: \"ws://{echo}\" }}\n");
+    for n in 0..500 {
+        servers += &format!("  server-{n}: {{ command: none, enabled: false }}\n");
+    }
+    let gateway = Gateway::start(&servers, false);
+    let page = || {
+        let start = Instant::now();
+        let page = get(&gateway.admin, "/metrics");
+        assert!(
+            page.contains("server=\"server-499\""),
+            "the page is not whole"
+        );
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    let mut pages: Vec<f64> = (0..50).map(|_| page()).collect();
+    pages.sort_by(f64::total_cmp);
+    let p99 = || percentile(&client_times(&gateway.url("echo"), 200, 5_000), 0.99);
+    let alone = p99();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let scraped = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Ten times a second, where Prometheus comes four times a minute.
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                page();
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let scraped = p99();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        scraped
+    });
+    let line = |name, value, target| Line {
+        name,
+        unit: "ms",
+        value,
+        target,
+        floor: None,
+        more: false,
+    };
+    vec![
+        line(
+            "a scrape of 500 servers, p50",
+            percentile(&pages, 0.5),
+            20.0,
+        ),
+        line(
+            "p99 that ten such scrapes a second add to calls",
+            (scraped - alone) / 1e3,
+            2.0,
+        ),
+    ]
 }
 
 fn runtime() -> tokio::runtime::Runtime {
