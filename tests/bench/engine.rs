@@ -74,3 +74,48 @@ fn observe_a_call(bencher: Bencher<'_, '_>) {
         }
     });
 }
+
+/// What tracing adds to a forwarded call: sampled (target: 4 µs), and left out by the sampler (target: 0.5 µs). Nobody
+/// takes the spans, so most find the queue full.
+#[cfg(feature = "daemon")]
+#[divan::bench(args = [1.0, 0.0])]
+fn trace_a_call(bencher: Bencher<'_, '_>, ratio: f64) {
+    use std::time::{Duration, Instant};
+
+    use tidegate::engine::decision::Decision;
+    use tidegate::observe::Observer;
+    use tidegate::observe::traces::{Protocol, Sampling, Settings};
+
+    let settings = Settings {
+        endpoint: "http://127.0.0.1:9/v1/traces".into(),
+        protocol: Protocol::Http,
+        headers: Vec::new(),
+        timeout: Duration::from_secs(1),
+        delay: Duration::from_secs(1),
+        queue: 65_536,
+        batch: 512,
+        sampling: Sampling {
+            ratio,
+            parent_based: true,
+        },
+    };
+    let observer = Observer::tracing("bench", &settings).unwrap();
+    let id = tidegate::ids::ServerId::new("s").unwrap();
+    let server = observer.server(&id, "stdio", "auto");
+    let frame = call(200);
+    let message = Message::parse(frame.clone()).unwrap();
+    let called = Decision::Called {
+        id: Some(1),
+        method: "tools/call".into(),
+        took: Duration::from_millis(3),
+        error: None,
+    };
+    bencher.bench(|| {
+        let now = Instant::now();
+        server.received(now, black_box(&message));
+        let sent = server.forwarded(now, 1, frame.clone());
+        server.handled();
+        server.decided(None, &called);
+        sent
+    });
+}

@@ -66,7 +66,7 @@ pub(crate) fn with(mut entry: Value, fields: Value) -> Value {
 }
 
 /// A port that nobody has, outside the range from which the system lends ports to connections.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + u16::try_from(process::id() % 100).unwrap() * 100;
     loop {

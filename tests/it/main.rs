@@ -20,6 +20,7 @@ mod receiver;
 mod agree;
 mod away;
 mod bounds;
+mod collectors;
 mod crash_loop;
 mod kept;
 mod killed;

@@ -12,7 +12,7 @@ use crate::host::{Host, Received};
 use crate::processes::{child_running, kill, stop};
 
 /// A file that `make test` installs.
-fn installed(file: &str) -> PathBuf {
+pub(crate) fn installed(file: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("target/real")
         .join(file);

@@ -170,3 +170,56 @@ impl fmt::Debug for Exporter {
         f.debug_struct("Exporter").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::SystemTime;
+
+    use opentelemetry::trace::SpanKind;
+    use prometheus::IntCounter;
+
+    use super::super::{Protocol, Sampling, span};
+    use super::*;
+
+    const SPANS: u64 = 100;
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn drops() -> Drops {
+        let counter = || IntCounter::new("dropped", "For a test.").unwrap();
+        Drops {
+            full: counter(),
+            failed: counter(),
+            timeout: counter(),
+            stopped: counter(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_receiver_that_hangs_holds_up_nobody_and_every_span_that_it_misses_is_counted() {
+        // Connections wait in its backlog for ever.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let settings = Settings {
+            endpoint: format!("http://{}/v1/traces", silent.local_addr().unwrap()),
+            protocol: Protocol::Http,
+            headers: Vec::new(),
+            timeout: Duration::from_millis(50),
+            delay: Duration::ZERO,
+            queue: 4,
+            batch: 1,
+            sampling: Sampling::default(),
+        };
+        let drops = drops();
+        let exporter = Exporter::start("gw-1", &settings, drops.clone()).unwrap();
+        let now = SystemTime::now();
+        for _ in 0..SPANS {
+            let ids = span::ids(None);
+            exporter.export(span::span("x", SpanKind::Internal, ids, (now, now)));
+        }
+        assert!(drops.full.get() > 0, "the queue takes four");
+        assert!(exporter.pending.load(Ordering::Relaxed) <= SPANS - drops.full.get());
+        exporter.stop(PATIENCE).await;
+        let counted = drops.full.get() + drops.failed.get() + drops.timeout.get();
+        assert_eq!((counted, drops.stopped.get()), (SPANS, 0));
+    }
+}

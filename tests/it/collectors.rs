@@ -1,0 +1,94 @@
+//! Traces at a real OTLP receiver from PyPI, oteltap over HTTP.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::gateway::{PATIENCE, Place, faultd, free_port, with};
+use crate::real_servers::installed;
+
+/// A receiver that runs.
+struct Collector {
+    _child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Collector {
+    /// Runs a program that listens there.
+    async fn run(program: PathBuf, args: &[String], address: SocketAddr) -> Self {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let mut tick = tokio::time::interval(Duration::from_millis(20));
+        let listens = async {
+            while TcpStream::connect(address).await.is_err() {
+                tick.tick().await;
+            }
+        };
+        let listens = tokio::time::timeout(PATIENCE, listens).await;
+        listens.unwrap_or_else(|_| panic!("nobody listens at {address}"));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self {
+            _child: child,
+            lines,
+        }
+    }
+
+    /// Reads spans until one has this name; all of them.
+    async fn until(&mut self, name: &str) -> Vec<Value> {
+        let mut spans: Vec<Value> = Vec::new();
+        while spans.last().is_none_or(|span| span["name"] != name) {
+            let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
+            let line = line.unwrap_or_else(|_| panic!("no {name} among {spans:#?}"));
+            let line = line.unwrap().expect("the receiver ended");
+            spans.extend(serde_json::from_str(&line));
+        }
+        spans
+    }
+}
+
+fn here() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))
+}
+
+fn servers() -> Value {
+    json!({ "a": with(faultd("--die-after-ms 900"), json!({ "lastingAfterMs": 300 })) })
+}
+
+fn otlp(address: SocketAddr, protocol: &str) -> Value {
+    let endpoint = format!("http://{address}");
+    json!({ "telemetry": { "otlp": { "endpoint": endpoint, "protocol": protocol } } })
+}
+
+fn nanos(span: &Value, of: &str) -> u64 {
+    span[of].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_epoch_reaches_oteltap_over_http_with_its_true_length() {
+    let address = here();
+    let args = ["--port".to_owned(), address.port().to_string()];
+    let program = installed("venv/bin/oteltap");
+    let mut collector = Collector::run(program, &args, address).await;
+    let gateway = Place::with(otlp(address, "http/protobuf"))
+        .run(&servers())
+        .await;
+    let spans = collector.until("mcpl.epoch").await;
+    let root = spans.last().unwrap();
+    let length = nanos(root, "endTimeUnixNano") - nanos(root, "startTimeUnixNano");
+    assert!(length >= 900_000_000, "{root}");
+    for name in ["dial", "initialize", "lasted", "mcpl.epoch (open)"] {
+        let its = |span: &&Value| span["name"] == name && span["traceId"] == root["traceId"];
+        let child = spans.iter().find(its);
+        let child = child.unwrap_or_else(|| panic!("{name}: {spans:#?}"));
+        assert_eq!(child["parentSpanId"], root["spanId"], "{name}");
+    }
+    drop(gateway);
+}
