@@ -38,6 +38,12 @@ impl Event {
         self.0["text"].as_str().unwrap()
     }
 
+    /// The process of the server that it is about, where it is about one.
+    pub(crate) fn epoch(&self) -> Option<usize> {
+        let epoch = self.0["epoch"].as_u64()?;
+        Some(usize::try_from(epoch).unwrap())
+    }
+
     pub(crate) fn attempt(&self) -> u64 {
         self.0["attempt"].as_u64().unwrap()
     }

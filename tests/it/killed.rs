@@ -2,11 +2,11 @@
 //! what the gateway read reaches the host, once, in order, under its grant, and each answer its own process or nobody.
 
 use fastrand::Rng;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::account::{Account, Diary};
 use crate::bridge::Bridge;
-use crate::events::Events;
+use crate::events::{Event, Events};
 use crate::gateway::{Gateway, Place};
 use crate::host::{Host, Received};
 
@@ -69,7 +69,7 @@ fn life(draw: &mut Rng) -> String {
     script.extend([many, "sleep 5", "say 5", "sleep 5", "say 5"].map(str::to_owned));
     if draw.bool() {
         script.insert(0, format!("doom {}", draw.u32(..60_000)));
-        script.push("say 1000".into());
+        script.extend((0..60).map(|_| "sleep 1; say 1".to_owned()));
     } else {
         let at = draw.usize(..=script.len());
         script.insert(at, "die".into());
@@ -87,11 +87,10 @@ struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
-    /// Notes what happened to the bridge; whether it died.
-    fn note(&mut self, event: &crate::events::Event) -> bool {
-        let died = event.is("chat", "ended") || event.is("chat", "attempt-failed");
-        self.deaths += usize::from(died);
-        died
+    /// Notes which process of the bridge runs: every one before it died. So it counts also where events were left out.
+    fn note(&mut self, event: &Event) {
+        let epoch = event.epoch().unwrap_or_default();
+        self.deaths = self.deaths.max(epoch.saturating_sub(1));
     }
 
     /// Stays away while the bridge dies so often.
@@ -111,7 +110,7 @@ impl Visitor<'_> {
         let until = self.deaths + deaths;
         while self.deaths < until {
             tokio::select! {
-                event = self.events.next() => drop(self.note(&event)),
+                event = self.events.next() => self.note(&event),
                 message = host.next() => self.answer(&mut host, &message).await,
             }
         }
@@ -148,13 +147,8 @@ impl Visitor<'_> {
             }
         }
         // There is one host at a time: the next one comes when this one is known to be gone.
-        loop {
-            let event = self.events.next().await;
-            self.note(&event);
-            if event.is("chat", "host-detached") {
-                return;
-            }
-        }
+        let alone = |server: &Value| server["sessions"] == 0;
+        self.gateway.until_server("chat", alone).await;
     }
 }
 
