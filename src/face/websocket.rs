@@ -23,19 +23,15 @@ use super::{Directory, Inbound, Outgoing, Refusal, head};
 use crate::engine::input::HostEvent;
 use crate::engine::liveness::{Keepalive, Verdict};
 use crate::wire::beginning::about;
-use crate::wire::framing;
+use crate::wire::framing::{self, FRAME_MAX, MESSAGE_MAX};
 use crate::wire::jsonrpc::{Message, Unreadable};
 
-/// The longest message that is read, in bytes (G16).
-const MESSAGE_MAX: usize = 16 << 20;
 /// A message longer than this is parsed on another thread, so that nobody waits for it.
 const INLINE_MAX: usize = 256 << 10;
 /// How much of a longer one is searched for its id.
 const BEGINNING: usize = 64 << 10;
 /// What an idle socket holds to read into, in bytes. Each read zeroes it, and a long frame is read in such parts.
 const READ_ROOM: usize = 16 << 10;
-/// A longer frame than this cannot be skipped and ends the connection (close 1009).
-const FRAME_MAX: usize = 2 * MESSAGE_MAX;
 /// Silence after which a host is pinged (R12).
 const SILENCE: Duration = Duration::from_secs(20);
 /// Frames that go to a host in one write at most.

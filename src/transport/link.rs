@@ -7,10 +7,11 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::{Events, MESSAGE_MAX};
+use super::Events;
 use crate::engine::input::{End, Failure, LinkEvent, Loss, Reap};
 use crate::ids::Epoch;
 use crate::wire::beginning::about_ends;
+use crate::wire::framing::MESSAGE_MAX;
 use crate::wire::jsonrpc::{About, Message, Unreadable};
 use crate::wire::redact::Secrets;
 

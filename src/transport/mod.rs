@@ -28,10 +28,6 @@ pub use settings::Settings;
 use crate::engine::input::LinkEvent;
 use crate::ids::Epoch;
 
-/// The longest message that is read, in bytes (G16).
-pub const MESSAGE_MAX: usize = 16 << 20;
-/// The longest that a WebSocket assembles, in bytes; what lies between is skipped (docs/decisions/0004).
-const ASSEMBLED_MAX: usize = 2 * MESSAGE_MAX;
 /// How many launches or connect calls run at once (R17).
 pub const LAUNCHES_MAX: usize = 8;
 

@@ -22,9 +22,10 @@ use super::link::{Link, holding, slot};
 use super::process::{self, Family};
 use super::settings::Stdio;
 use super::stderr::{self, Tail};
-use super::{Events, MESSAGE_MAX, environment};
+use super::{Events, environment};
 use crate::engine::input::{End, Failure, Outcome, Reap};
 use crate::ids::Epoch;
+use crate::wire::framing::MESSAGE_MAX;
 use crate::wire::redact::Secrets;
 
 /// Of a message past [`MESSAGE_MAX`], so much of its beginning and of its end is kept to find its id in (G16).

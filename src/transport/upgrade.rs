@@ -17,8 +17,8 @@ use tokio_tungstenite::tungstenite::{self, Error};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream};
 
 use super::settings::{TokenIn, WebSocket};
-use super::{ASSEMBLED_MAX, MESSAGE_MAX};
 use crate::engine::input::{Failure, Outcome};
+use crate::wire::framing::{FRAME_MAX, MESSAGE_MAX};
 use crate::wire::redact::{Secrets, percent_encoded};
 
 /// What an idle socket holds to read into, in bytes. Each read zeroes it, and a long frame is read in such parts.
@@ -48,8 +48,8 @@ pub(super) async fn connect(
         .read_buffer_size(READ_ROOM)
         .write_buffer_size(0)
         .max_write_buffer_size(WRITE_MAX)
-        .max_message_size(Some(ASSEMBLED_MAX))
-        .max_frame_size(Some(ASSEMBLED_MAX));
+        .max_message_size(Some(FRAME_MAX))
+        .max_frame_size(Some(FRAME_MAX));
     let dialing = tokio_tungstenite::connect_async_tls_with_config(
         request,
         Some(limits),

@@ -21,10 +21,10 @@ use super::link::{Link, holding, slot};
 use super::settings::{Credential, WebSocket};
 use super::upgrade::{self, Socket};
 use super::vigil::{Due, Vigil};
-use super::{ASSEMBLED_MAX, Events, MESSAGE_MAX, credential};
+use super::{Events, credential};
 use crate::engine::input::{End, Failure, Reap};
 use crate::ids::Epoch;
-use crate::wire::framing;
+use crate::wire::framing::{self, FRAME_MAX, MESSAGE_MAX};
 use crate::wire::redact::Secrets;
 
 /// How long the peer may take to answer a close frame and to close.
@@ -330,7 +330,7 @@ async fn due(vigil: Option<&Vigil>) {
 }
 
 fn too_long() -> String {
-    format!("a message longer than {ASSEMBLED_MAX} bytes")
+    format!("a message longer than {FRAME_MAX} bytes")
 }
 
 fn unclosed(reason: String) -> End {

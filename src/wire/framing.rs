@@ -1,4 +1,9 @@
-//! Several messages in one frame, each on a line.
+//! How long a message and its frame may be, on either side, and several messages in one frame, each on a line.
+
+/// The longest message that is read, in bytes (G16).
+pub const MESSAGE_MAX: usize = 16 << 20;
+/// The longest frame that a WebSocket assembles, in bytes; what lies between is skipped (docs/decisions/0004).
+pub const FRAME_MAX: usize = 2 * MESSAGE_MAX;
 
 /// The lines of a frame that are not blank, without the white space around them.
 pub fn lines(frame: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use bytes::Bytes;
 use serde_json::json;
 use tidegate::engine::input::{End, LinkEvent, Outcome, Reap};
-use tidegate::transport::MESSAGE_MAX;
+use tidegate::wire::framing::MESSAGE_MAX;
 use tidegate::wire::jsonrpc::{About, RequestId, Unreadable};
 
 use crate::dialed::{Dialed, child, secret, soon};
