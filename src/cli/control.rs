@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::client::{Error, Reach};
 use crate::ids::ServerId;
-use crate::observe::log::escaped;
+use crate::wire::redact::escaped;
 
 /// Arguments of the commands for one server.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub(super) async fn operate(verb: &str, options: &Options) -> Result<(), Error> 
     let state = server.get("state").and_then(Value::as_str).unwrap_or("?");
     let paused = server.get("paused").and_then(Value::as_bool) == Some(true);
     let paused = if paused { ", paused" } else { "" };
-    print(&format!("{id}: {}{paused}", escaped(&state)))
+    print(&format!("{id}: {}{paused}", escaped(state)))
 }
 
 /// Asks for a reload.

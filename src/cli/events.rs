@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::client::{Client, Error, Reach};
-use crate::observe::log::escaped;
+use crate::wire::redact::escaped;
 
 /// How long to wait before following again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ fn line(event: &Value) -> String {
         None => word("text").into(),
     };
     let (at, server, kind) = (word("at"), word("server"), word("kind"));
-    escaped(&format_args!("{at}  {server}  {kind}  {text}")).to_string()
+    escaped(&format!("{at}  {server}  {kind}  {text}"))
 }
 
 /// What a stream begins with.

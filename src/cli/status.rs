@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::client::{Client, Error, Reach};
-use crate::observe::log::escaped;
+use crate::wire::redact::escaped;
 
 const SERVERS: &str = "/api/v1/servers";
 /// How often `--watch` looks again.
@@ -108,8 +108,8 @@ fn row(server: &Value, now: SystemTime) -> [String; 8] {
     let next = next.and_then(|at| humantime::parse_rfc3339(at).ok());
     let next = next.map(|at| at.duration_since(now).unwrap_or_default());
     [
-        escaped(&word("id")).to_string(),
-        format!("{}{paused}", escaped(&word("state"))),
+        escaped(word("id")),
+        format!("{}{paused}", escaped(word("state"))),
         format!(
             "{} ({} failed)",
             number("attempt"),
@@ -142,7 +142,7 @@ fn down(episode: Option<&Value>) -> String {
     };
     let reason = field("reason").and_then(Value::as_str).unwrap_or_default();
     let reason = reason.lines().next().unwrap_or_default();
-    format!("{} {}", escaped(&since), escaped(&reason))
+    format!("{} {}", escaped(since), escaped(reason))
 }
 
 /// Two units, the larger first.

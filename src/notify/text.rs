@@ -1,7 +1,7 @@
 //! How an edge reads where people meet it.
 
 use crate::ids::ServerId;
-use crate::observe::log::escaped;
+use crate::wire::redact::escaped;
 
 /// The longest text, in characters; chat services take 2,000.
 const TEXT_MAX: usize = 1_900;
@@ -13,7 +13,7 @@ pub(super) fn of_engine(gateway: &str, server: &ServerId, text: &str) -> String 
 
 /// A text that harms nobody where it is shown: one line, bounded, and nobody is called by an `@` that a server wrote.
 pub(super) fn fit(text: &str) -> String {
-    let shown = escaped(&text).to_string().replace('@', "@\u{200b}");
+    let shown = escaped(text).replace('@', "@\u{200b}");
     if shown.chars().count() <= TEXT_MAX {
         return shown;
     }

@@ -1,7 +1,6 @@
 //! The log: one line per decision, text or JSON, to stderr. A line goes through a bounded channel to a thread of its
 //! own, so a reader of stderr that stops never stops the gateway: lines are then dropped and counted.
 
-use std::fmt::{self, Write as _};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -14,6 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::Told;
 use crate::ids::ServerId;
+use crate::wire::redact::escaped;
 
 /// How many lines wait for the writer.
 const LINES_MAX: usize = 1_024;
@@ -123,21 +123,6 @@ pub(super) fn tell(level: Level, server: &ServerId, told: &Told<'_>) {
         Level::DEBUG => line!(Level::DEBUG),
         Level::TRACE => line!(Level::TRACE),
     }
-}
-
-/// Foreign text without control characters and without those that turn the reading direction.
-pub fn escaped(text: &impl fmt::Display) -> impl fmt::Display {
-    let text = text.to_string();
-    fmt::from_fn(move |f| {
-        text.chars().try_for_each(|c| match c {
-            c if c.is_control() || is_direction(c) => write!(f, "{}", c.escape_default()),
-            c => f.write_char(c),
-        })
-    })
-}
-
-fn is_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Where formatted lines go.

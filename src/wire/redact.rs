@@ -99,19 +99,26 @@ fn torn(text: &str, secret: &str) -> Option<usize> {
         })
 }
 
-/// Control characters, line ends and characters that turn the direction of writing, as `\u{…}`.
-fn escaped(text: &str) -> String {
+/// The text on one line: control characters, line ends and characters that turn the direction of writing are written
+/// out, as `\n` or `\u{…}`.
+#[must_use]
+pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
-        match char {
-            '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                shown.extend(char.escape_unicode())
-            }
-            char if char.is_control() => shown.extend(char.escape_default()),
-            char => shown.push(char),
+        if char.is_control() || ends_line_or_turns(char) {
+            shown.extend(char.escape_default());
+        } else {
+            shown.push(char);
         }
     }
     shown
+}
+
+fn ends_line_or_turns(char: char) -> bool {
+    matches!(
+        char,
+        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// A value as it stands in a query: everything but RFC 3986's unreserved characters is encoded.
@@ -169,8 +176,8 @@ mod tests {
     #[test]
     fn control_characters_are_written_out() {
         assert_eq!(
-            Secrets::default().clean("a\u{1b}[1mb\r\n\u{202e}c\tä"),
-            "a\\u{1b}[1mb\\r\\n\\u{202e}c\\tä"
+            Secrets::default().clean("a\u{1b}[1mb\r\n\u{200f}\u{2028}\u{202e}c\tä"),
+            "a\\u{1b}[1mb\\r\\n\\u{200f}\\u{2028}\\u{202e}c\\tä"
         );
     }
 
