@@ -1,13 +1,11 @@
 //! What the beginning of a message tells, where the message itself is too long to be read (G16).
 
-use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::jsonrpc::{About, RequestId};
+use super::jsonrpc::{About, Key, RequestId};
 
 /// Whose id the message bears that is this text, or begins so. `None` where the id is not told in full, or not told
 /// what the message is: nothing is guessed.
@@ -67,9 +65,6 @@ impl Seen {
         }
     }
 }
-
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de> Visitor<'de> for &mut Seen {
     type Value = ();

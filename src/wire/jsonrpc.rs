@@ -1,15 +1,25 @@
 //! The JSON-RPC envelope. A message keeps the bytes it came in and knows where its members lie, so that what is
 //! forwarded is what was received: only the spans that A2 lists are ever replaced.
 
-use std::borrow::Cow;
-use std::ops::Range;
+mod own;
+mod span;
+mod unreadable;
 
-use bytes::{BufMut, Bytes, BytesMut};
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::Deserializer;
 use serde_json::value::RawValue;
 
+pub use own::{Error, code, error_response, notification, quoted, request, response};
+pub use span::{Span, member};
+pub use unreadable::{About, Unreadable};
+
+use self::span::{Place, Places, splice};
 use super::beginning;
+
+pub(super) use span::Key;
 
 /// Nesting beyond this is refused (G16).
 pub const NESTING_MAX: usize = 128;
@@ -18,50 +28,6 @@ pub const ID_BYTES_MAX: usize = 4096;
 
 /// The most messages in one batch.
 const BATCH_MAX: usize = 1000;
-
-/// The error codes of 2-engine and JSON-RPC.
-pub mod code {
-    /// Not JSON.
-    pub const PARSE: i64 = -32700;
-    /// JSON, but no request, notification or response.
-    pub const INVALID_REQUEST: i64 = -32600;
-    /// Nobody here serves that method.
-    pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The params do not fit the method.
-    pub const INVALID_PARAMS: i64 = -32602;
-    /// Held requests are full or waited too long: try again (G4).
-    pub const BUSY: i64 = -32000;
-    /// A feature set that is declared and not enabled (MCPL, appendix A).
-    pub const NOT_ENABLED: i64 = -32001;
-    /// The capability is not in the grant (G11).
-    pub const NOT_GRANTED: i64 = -32002;
-    /// A feature set that is not declared (MCPL, appendix A).
-    pub const UNKNOWN_FEATURE_SET: i64 = -32003;
-    /// A host's call was not sent: nothing ran (A4).
-    pub const NOT_SENT: i64 = -32050;
-    /// A host's call was sent and its server then lost: outcome unknown (A4).
-    pub const LOST: i64 = -32051;
-    /// A host's call timed out (A4).
-    pub const TIMED_OUT: i64 = -32052;
-}
-
-/// Where a member's value lies in its message.
-pub type Span = Range<usize>;
-
-/// A span as a message keeps it; an empty one is that of a member that is not there.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    start: u32,
-    end: u32,
-}
-
-impl Place {
-    fn span(self) -> Option<Span> {
-        let (start, end) = (usize::try_from(self.start), usize::try_from(self.end));
-        let span = start.ok()?..end.ok()?;
-        (!span.is_empty()).then_some(span)
-    }
-}
 
 /// A request id as received: a string or a number of any form, compared by its bytes (A2).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -124,79 +90,6 @@ pub struct Message {
     unescaped: Option<Box<str>>,
 }
 
-/// Whose id an unreadable message bears, so far as the message tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum About {
-    /// It is this request: its sender waits for an answer.
-    Request(RequestId),
-    /// It would answer this request: its sender waits for nothing, and the request gets no other answer.
-    Answer(RequestId),
-}
-
-/// Why bytes are no message, with the answer they get (A2, G16).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
-    /// Not JSON, or not UTF-8.
-    #[error("not JSON")]
-    NotJson,
-    /// An array: a JSON-RPC batch, which only a 2025-03-26 session may send.
-    #[error("a JSON-RPC batch")]
-    Batch(Vec<Bytes>),
-    /// Nested deeper than [`NESTING_MAX`].
-    #[error("nested deeper than {NESTING_MAX} levels")]
-    TooDeep {
-        /// Whose id it bears, where that could be read.
-        about: Option<About>,
-    },
-    /// Longer than the transport's bound, in bytes; skipped unread.
-    #[error("longer than {limit} bytes")]
-    TooLong {
-        /// The bound, in bytes.
-        limit: usize,
-        /// Whose id it bears, where the part that was kept tells it.
-        about: Option<About>,
-    },
-    /// JSON that is no request, notification or response.
-    #[error("not a JSON-RPC 2.0 message: {why}")]
-    Invalid {
-        /// What is wrong.
-        why: &'static str,
-        /// Whose id it bears, where it could be read and is one.
-        about: Option<About>,
-    },
-}
-
-impl Unreadable {
-    /// Whose id it bears, where that is known.
-    #[must_use]
-    pub fn about(&self) -> Option<&About> {
-        match self {
-            Self::TooLong { about, .. } | Self::Invalid { about, .. } | Self::TooDeep { about } => {
-                about.as_ref()
-            }
-            Self::NotJson | Self::Batch(_) => None,
-        }
-    }
-
-    /// The error response that tells the sender, with `id: null` where no request's id is known.
-    #[must_use]
-    pub fn answer(&self) -> Bytes {
-        let id = match self.about() {
-            Some(About::Request(id)) => Some(id),
-            Some(About::Answer(_)) | None => None,
-        };
-        let code = if *self == Self::NotJson {
-            code::PARSE
-        } else {
-            code::INVALID_REQUEST
-        };
-        error_response(
-            id.map_or("null", RequestId::as_str),
-            &Error::new(code, self.to_string()),
-        )
-    }
-}
-
 /// A member that was there, `null` included. Serde's own `Option` would read `null` as absent.
 #[derive(Default)]
 struct Member<'a>(Option<&'a RawValue>);
@@ -244,10 +137,7 @@ impl Message {
             Err(error) if error.is_data() => return Err(no_envelope(text)),
             Err(_) => return Err(Unreadable::NotJson),
         };
-        let spans = Spans {
-            base: raw.as_ptr().addr(),
-        };
-        let judged = judge(&envelope, &spans)?;
+        let judged = judge(&envelope, &Places::within(&raw))?;
         Ok(Self { raw, ..judged })
     }
 
@@ -381,79 +271,8 @@ impl Message {
     }
 }
 
-/// Copies `raw` with each span replaced by its text.
-fn splice(raw: &[u8], edits: &[(Span, &str)]) -> Bytes {
-    let grown: usize = edits.iter().map(|(_, text)| text.len()).sum();
-    let mut out = BytesMut::with_capacity(raw.len() + grown);
-    let mut done = 0;
-    for (span, text) in edits {
-        let Some(before) = raw.get(done..span.start) else {
-            continue;
-        };
-        out.put_slice(before);
-        out.put_slice(text.as_bytes());
-        done = span.end;
-    }
-    out.put_slice(raw.get(done..).unwrap_or_default());
-    out.freeze()
-}
-
-/// The value of one member of a JSON object, as it is written; the last of several.
-#[must_use]
-pub fn member<'a>(object: &'a str, key: &str) -> Option<&'a str> {
-    struct Find<'k>(&'k str);
-    impl<'de> Visitor<'de> for Find<'_> {
-        type Value = Option<&'de RawValue>;
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object")
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut found = None;
-            while let Some(Key(name)) = map.next_key()? {
-                if name == self.0 {
-                    found = Some(map.next_value()?);
-                } else {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-            Ok(found)
-        }
-    }
-    let mut json = serde_json::Deserializer::from_str(object);
-    json.deserialize_map(Find(key))
-        .ok()
-        .flatten()
-        .map(RawValue::get)
-}
-
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-
-/// Turns borrowed members into offsets from the start of the message.
-struct Spans {
-    base: usize,
-}
-
-impl Spans {
-    fn of(&self, member: &Member<'_>) -> Place {
-        member
-            .0
-            .map_or(Place::default(), |raw| self.of_text(raw.get()))
-    }
-
-    /// Where this part of the message lies. Beyond 4 GiB no place can be told, and no message is so long.
-    fn of_text(&self, text: &str) -> Place {
-        let start = text.as_ptr().addr() - self.base;
-        let (start, end) = (u32::try_from(start), u32::try_from(start + text.len()));
-        match (start, end) {
-            (Ok(start), Ok(end)) => Place { start, end },
-            _ => Place::default(),
-        }
-    }
-}
-
 /// The message that an envelope makes, still without its bytes.
-fn judge(envelope: &Envelope<'_>, spans: &Spans) -> Result<Message, Unreadable> {
+fn judge(envelope: &Envelope<'_>, places: &Places) -> Result<Message, Unreadable> {
     let id = envelope.id.0.map(RawValue::get);
     let known = id.and_then(RequestId::read);
     let is_request = envelope.method.0.is_some();
@@ -492,29 +311,34 @@ fn judge(envelope: &Envelope<'_>, spans: &Spans) -> Result<Message, Unreadable> 
     {
         return invalid("`params` must be an object or an array");
     }
-    let Some((method, unescaped)) = read_method(envelope, spans) else {
+    let Some((method, unescaped)) = read_method(envelope, places) else {
         return invalid("`method` must be a string");
+    };
+    let place = |member: &Member<'_>| {
+        member
+            .0
+            .map_or(Place::default(), |raw| places.of(raw.get()))
     };
     Ok(Message {
         raw: Bytes::new(),
         kind,
-        id: known.map_or(Place::default(), |_| spans.of(&envelope.id)),
+        id: known.map_or(Place::default(), |_| place(&envelope.id)),
         method,
         unescaped,
-        params: spans.of(&envelope.params),
-        result: spans.of(&envelope.result),
-        error: spans.of(&envelope.error),
+        params: place(&envelope.params),
+        result: place(&envelope.result),
+        error: place(&envelope.error),
     })
 }
 
 /// Where the method's name lies, or what it is where it is written with escapes.
-fn read_method(envelope: &Envelope<'_>, spans: &Spans) -> Option<(Place, Option<Box<str>>)> {
+fn read_method(envelope: &Envelope<'_>, places: &Places) -> Option<(Place, Option<Box<str>>)> {
     let Some(raw) = envelope.method.0 else {
         return Some((Place::default(), None));
     };
     let Key(name) = serde_json::from_str(raw.get()).ok()?;
     Some(match name {
-        Cow::Borrowed(name) => (spans.of_text(name), None),
+        Cow::Borrowed(name) => (places.of(name), None),
         Cow::Owned(name) => (Place::default(), Some(name.into())),
     })
 }
@@ -568,78 +392,6 @@ fn deepest(text: &[u8]) -> usize {
         max = max.max(depth);
     }
     max
-}
-
-/// The `error` member of a response of our own.
-#[derive(Clone, Debug, Serialize)]
-pub struct Error {
-    /// One of [`code`].
-    pub code: i64,
-    /// For people.
-    pub message: String,
-    /// For programs; absent when `None`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<serde_json::Value>,
-}
-
-impl Error {
-    /// An error without data.
-    #[must_use]
-    pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            data: None,
-        }
-    }
-
-    /// The same error with data.
-    #[must_use]
-    pub fn with_data(self, data: serde_json::Value) -> Self {
-        Self {
-            data: Some(data),
-            ..self
-        }
-    }
-}
-
-/// A request of our own. `params` is JSON text.
-#[must_use]
-pub fn request(id: u64, method: &str, params: &str) -> Bytes {
-    let method = quoted(method);
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#).into()
-}
-
-/// A notification of our own. `params` is JSON text, or `None` to leave the member out.
-#[must_use]
-pub fn notification(method: &str, params: Option<&str>) -> Bytes {
-    let method = quoted(method);
-    match params {
-        Some(params) => {
-            format!(r#"{{"jsonrpc":"2.0","method":{method},"params":{params}}}"#).into()
-        }
-        None => format!(r#"{{"jsonrpc":"2.0","method":{method}}}"#).into(),
-    }
-}
-
-/// A successful response of our own. `id` and `result` are JSON texts.
-#[must_use]
-pub fn response(id: &str, result: &str) -> Bytes {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#).into()
-}
-
-/// An error response of our own. `id` is JSON text.
-#[must_use]
-pub fn error_response(id: &str, error: &Error) -> Bytes {
-    let error = serde_json::to_string(error)
-        .unwrap_or_else(|_| r#"{"code":-32603,"message":"internal"}"#.into());
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into()
-}
-
-/// The JSON text of a string.
-#[must_use]
-pub fn quoted(text: &str) -> String {
-    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".into())
 }
 
 #[cfg(test)]

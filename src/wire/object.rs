@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::jsonrpc::quoted;
+use super::jsonrpc::{Key, quoted};
 
 /// What becomes of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut members = Vec::new();
-                while let Some(Name(name)) = map.next_key()? {
+                while let Some(Key(name)) = map.next_key()? {
                     members.push((name, map.next_value()?));
                 }
                 Ok(Members(members))
@@ -41,9 +41,6 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
         json.deserialize_map(Read)
     }
 }
-
-#[derive(serde::Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// An object with its members changed as `change` says of each name and value, one that is written twice both times;
 /// `None` where `text` is no object.
