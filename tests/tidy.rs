@@ -6,6 +6,8 @@
     reason = "a check that cannot read the tree fails loudly"
 )]
 
+#[path = "tidy/map.rs"]
+mod map;
 #[path = "tidy/source.rs"]
 mod source;
 
@@ -387,6 +389,14 @@ mod the_tree {
     #[test]
     fn has_modules_that_say_what_they_own() {
         check("src/", header_problems);
+    }
+
+    #[test]
+    fn has_its_files_in_the_map_of_the_architecture() {
+        let map = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+        let sources = sources("src/");
+        let files: Vec<&str> = sources.iter().map(|source| source.path.as_str()).collect();
+        assert_none(map::problems(&map, &files));
     }
 
     #[test]
