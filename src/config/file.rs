@@ -99,13 +99,24 @@ pub(super) struct StatusChannel {
 }
 
 /// Who decides what is down.
-#[derive(Clone, Copy, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Source {
+pub enum Source {
     /// This gateway.
     Engine,
     /// Alertmanager.
     Alertmanager,
+}
+
+impl Source {
+    /// As it is written.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Engine => "engine",
+            Self::Alertmanager => "alertmanager",
+        }
+    }
 }
 
 /// A URL that down and clear are posted to.

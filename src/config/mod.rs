@@ -27,6 +27,8 @@ mod telemetry;
 mod tree;
 pub mod watch;
 
+pub use file::Source;
+
 use crate::engine::settings::Settings as EngineSettings;
 use crate::ids::ServerId;
 use crate::observe::traces;
@@ -122,26 +124,6 @@ pub struct Edges {
     pub down: bool,
     /// An episode ended.
     pub clear: bool,
-}
-
-/// Who decides what is down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// This gateway's engine.
-    Engine,
-    /// Alertmanager, through its webhook.
-    Alertmanager,
-}
-
-impl Source {
-    /// As it is written.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Engine => "engine",
-            Self::Alertmanager => "alertmanager",
-        }
-    }
 }
 
 /// One entry of `mcpServers`.

@@ -58,7 +58,7 @@ impl<'a> Receivers<'a> {
         n: usize,
         server: String,
         channel_id: String,
-        source: Option<file::Source>,
+        source: Option<Source>,
     ) -> Option<StatusChannel> {
         if channel_id.is_empty() {
             let text = "is empty; write the id under which the server registers the channel";
@@ -74,10 +74,7 @@ impl<'a> Receivers<'a> {
             server: found.id.clone(),
             channel_id,
             events: BOTH,
-            source: match source {
-                Some(file::Source::Alertmanager) => Source::Alertmanager,
-                Some(file::Source::Engine) | None => Source::Engine,
-            },
+            source: source.unwrap_or(Source::Engine),
         })
     }
 
