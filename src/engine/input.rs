@@ -1,6 +1,7 @@
 //! Everything that can happen to a server's engine. Inputs are facts about the past; each carries the epoch or the
 //! session that it is about.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -204,7 +205,7 @@ pub struct Failure {
     pub detail: String,
     /// The server's `Retry-After`, a floor for the wait (R18).
     pub retry_after: Option<Duration>,
-    /// The last lines of the child's stderr (at most 20, 4 KiB), without secrets.
+    /// The last lines of the child's stderr ([`StderrTail`]), without secrets.
     pub stderr: Vec<String>,
 }
 
@@ -254,12 +255,41 @@ impl Outcome {
     }
 }
 
+/// The last lines of a child's stderr, within a number of lines and of bytes.
+#[derive(Clone, Debug, Default)]
+pub struct StderrTail(VecDeque<String>);
+
+impl StderrTail {
+    const LINES_MAX: usize = 20;
+    const BYTES_MAX: usize = 4 << 10;
+    /// One line takes at most so many characters of it, which is all of its bytes at four bytes each.
+    const LINE_MAX: usize = 1 << 10;
+
+    /// Adds a line; the oldest go past the bounds.
+    pub fn push(&mut self, line: &str) {
+        self.0
+            .push_back(line.chars().take(Self::LINE_MAX).collect());
+        while self.0.len() > Self::LINES_MAX || self.bytes() > Self::BYTES_MAX {
+            self.0.pop_front();
+        }
+    }
+
+    /// Takes the lines out, oldest first.
+    pub fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.0).into()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(String::len).sum()
+    }
+}
+
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loss {
     /// The reason.
     pub end: End,
-    /// The last lines of the child's stderr (at most 20, 4 KiB), without secrets.
+    /// The last lines of the child's stderr ([`StderrTail`]), without secrets.
     pub stderr: Vec<String>,
 }
 
@@ -352,4 +382,28 @@ pub enum HostEvent {
     Unreadable(Unreadable),
     /// It went, or was told to.
     Detached,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stderr_tail_keeps_the_last_lines_within_its_bounds() {
+        let mut tail = StderrTail::default();
+        for line in 0..30 {
+            tail.push(&line.to_string());
+        }
+        let lines = tail.take();
+        assert_eq!(
+            (lines.len(), lines[0].as_str()),
+            (StderrTail::LINES_MAX, "10")
+        );
+        assert!(tail.take().is_empty());
+        for _ in 0..9 {
+            tail.push(&"x".repeat(StderrTail::BYTES_MAX));
+        }
+        let most = StderrTail::BYTES_MAX / StderrTail::LINE_MAX;
+        assert_eq!(tail.take().len(), most);
+    }
 }

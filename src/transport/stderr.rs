@@ -1,7 +1,6 @@
 //! A child's standard error: told line by line at a bounded rate, and its last lines kept for the report of an end.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::process::ChildStderr;
@@ -10,39 +9,31 @@ use tokio::time::Instant;
 use super::drained::Drained;
 use super::lines::{Line, Lines};
 use super::link::Link;
-use crate::engine::input::LinkEvent;
+use crate::engine::input::{LinkEvent, StderrTail};
 use crate::wire::redact::Secrets;
 
 /// A longer line is cut, in bytes.
 const LINE_MAX: usize = 8 << 10;
-/// What goes with a failure or a loss: so many lines, so many bytes.
-const TAIL_LINES: usize = 20;
-const TAIL_BYTES: usize = 4 << 10;
-/// One line takes at most so many characters of it, which is all of its bytes at four bytes each.
-const TAIL_LINE_MAX: usize = 1 << 10;
 /// So many lines are told per [`WINDOW`]; the others are counted.
 const TOLD_MAX: u32 = 200;
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The last lines.
+/// The last lines, told or not.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tail(Arc<Mutex<VecDeque<String>>>);
+pub(super) struct Tail(Arc<Mutex<StderrTail>>);
 
 impl Tail {
     fn push(&self, line: &str) {
-        let line: String = line.chars().take(TAIL_LINE_MAX).collect();
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.push_back(line);
-        while lines.len() > TAIL_LINES || lines.iter().map(String::len).sum::<usize>() > TAIL_BYTES
-        {
-            lines.pop_front();
-        }
+        self.lock().push(line);
     }
 
-    /// The last lines, oldest first.
-    pub(super) fn lines(&self) -> Vec<String> {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().cloned().collect()
+    /// Takes them out, oldest first.
+    pub(super) fn take(&self) -> Vec<String> {
+        self.lock().take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, StderrTail> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -141,20 +132,6 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_tail_keeps_the_last_lines_within_its_bounds() {
-        let tail = Tail::default();
-        for n in 0..30 {
-            tail.push(&format!("line {n}"));
-        }
-        assert_eq!(tail.lines().len(), TAIL_LINES);
-        assert_eq!(tail.lines().last().unwrap(), "line 29");
-        for _ in 0..9 {
-            tail.push(&"x".repeat(LINE_MAX));
-        }
-        assert_eq!(tail.lines().len(), TAIL_BYTES / TAIL_LINE_MAX);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn what_exceeds_the_rate_is_counted_in_one_line() {

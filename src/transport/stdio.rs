@@ -138,7 +138,7 @@ async fn serve(
     if matches!(end, End::Exit(_) | End::Signal(_)) {
         tasks.drain().await;
     }
-    link.lost(end, tail.lines()).await;
+    link.lost(end, tail.take()).await;
     // Before its stdin ends: then it may exit at once, and who came of it could no longer be told.
     family.remember().await;
     tasks.close_stdin().await;

@@ -1,11 +1,11 @@
 //! An attempt, from its dial to its adoption or failure (R1, R10, R15).
 
 use super::Server;
-use super::phase::{Closing, Connecting, Link, Next, Phase, Report, Serving, Tail};
+use super::phase::{Closing, Connecting, Link, Next, Phase, Report, Serving};
 use super::probe::Probe;
 use crate::engine::decision::{Class, Decision, DropReason, State};
 use crate::engine::handshake::{self, Early};
-use crate::engine::input::{Failure, Moment, Outcome};
+use crate::engine::input::{Failure, Moment, Outcome, StderrTail};
 use crate::engine::output::{Output, Record};
 use crate::engine::peer::Peer;
 use crate::engine::reconnect;
@@ -22,7 +22,7 @@ impl Server {
             epoch: self.epoch,
             attempt,
             dialed: at.now,
-            stderr: Tail::default(),
+            stderr: StderrTail::default(),
         };
         self.turn(Phase::Connecting(Connecting {
             link,

@@ -95,7 +95,7 @@ impl Server {
 
     fn stderr(&mut self, epoch: Epoch, line: String) {
         if let Some(link) = self.phase.link_mut() {
-            link.stderr.push(line.clone());
+            link.stderr.push(&line);
         }
         self.outbox.decide(Some(epoch), Decision::Stderr(line));
     }

@@ -1,19 +1,14 @@
 //! Where one server's connection stands: at rest, waiting, connecting, serving, closing. Data alone; the transitions
 //! are the server's.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::probe::Probe;
 use crate::engine::decision::State;
 use crate::engine::handshake::Early;
+use crate::engine::input::StderrTail;
 use crate::engine::timers::Timer;
 use crate::ids::{Attempt, Epoch};
-
-/// The lines of stderr that go with a failure of our own finding.
-const STDERR_LINES: usize = 20;
-/// Their bytes.
-const STDERR_BYTES: usize = 4096;
 
 /// Where the connection stands. At most one transport exists at a time, and the phase names it.
 #[derive(Debug)]
@@ -46,7 +41,7 @@ pub(super) struct Link {
     /// The attempt that made it.
     pub(super) attempt: Attempt,
     pub(super) dialed: Instant,
-    pub(super) stderr: Tail,
+    pub(super) stderr: StderrTail,
 }
 
 /// An attempt that runs.
@@ -163,46 +158,5 @@ impl Connecting {
         } else {
             Timer::Dial
         }
-    }
-}
-
-/// The last lines of a child's stderr.
-#[derive(Debug, Default)]
-pub(super) struct Tail(VecDeque<String>);
-
-impl Tail {
-    /// Adds a line; the oldest go past the bounds.
-    pub(super) fn push(&mut self, line: String) {
-        self.0.push_back(line);
-        while self.0.len() > STDERR_LINES || self.bytes() > STDERR_BYTES {
-            self.0.pop_front();
-        }
-    }
-
-    /// The lines, oldest first.
-    pub(super) fn take(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.0).into()
-    }
-
-    fn bytes(&self) -> usize {
-        self.0.iter().map(String::len).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_stderr_tail_keeps_the_last_lines_within_its_bounds() {
-        let mut tail = Tail::default();
-        for line in 0..30 {
-            tail.push(line.to_string());
-        }
-        let lines = tail.take();
-        assert_eq!((lines.len(), lines[0].as_str()), (STDERR_LINES, "10"));
-        tail.push("x".repeat(STDERR_BYTES));
-        tail.push("y".into());
-        assert_eq!(tail.take(), ["y"]);
     }
 }
