@@ -24,7 +24,7 @@ use crate::journal::Journal;
 use crate::observe::Observer;
 
 use ledger::{Kind, Manner, Note};
-use outlet::{Outlet, Sink};
+use outlet::{Outlet, Plan, Sink};
 
 /// Downs of one server are this far apart at one webhook; a clear never waits for that.
 const WEBHOOK_APART: Duration = Duration::from_mins(15);
@@ -46,7 +46,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Outlets {
-    all: Vec<(Source, Arc<Outlet>)>,
+    all: Vec<Arc<Outlet>>,
     /// What new ones are run with; `None` before the servers are there.
     gateway: Option<Gateway>,
 }
@@ -92,7 +92,7 @@ impl Notifier {
     pub fn run(&self, gateway: &Gateway) {
         let mut outlets = self.shared.outlets();
         outlets.gateway = Some(gateway.clone());
-        outlets.all.iter().for_each(|(_, outlet)| {
+        outlets.all.iter().for_each(|outlet| {
             tokio::spawn(Arc::clone(outlet).run(gateway.clone()));
         });
     }
@@ -101,21 +101,19 @@ impl Notifier {
     pub fn configure(&self, config: &Config) {
         let mut outlets = self.shared.outlets();
         let before = std::mem::take(&mut outlets.all);
-        for (source, key, label, sink, manner) in self.shared.wanted(config) {
-            let kept = before.iter().find(|(_, outlet)| outlet.key == key);
-            let outlet = kept.map_or_else(
-                || {
-                    self.shared
-                        .start((key, label), sink, manner.clone(), &outlets)
-                },
-                |(_, outlet)| Arc::clone(outlet),
-            );
-            outlet.set_manner(manner);
-            outlets.all.push((source, outlet));
+        for plan in self.shared.plans(config) {
+            let outlet = match before.iter().find(|outlet| outlet.key == plan.key) {
+                Some(kept) => {
+                    kept.set_manner(plan.manner);
+                    Arc::clone(kept)
+                }
+                None => self.shared.start(plan, &outlets),
+            };
+            outlets.all.push(outlet);
         }
-        let stays = |key: &str| outlets.all.iter().any(|(_, outlet)| outlet.key == key);
-        let gone = before.iter().filter(|(_, outlet)| !stays(&outlet.key));
-        gone.for_each(|(_, outlet)| outlet.stop.cancel());
+        let stays = |key: &str| outlets.all.iter().any(|outlet| outlet.key == key);
+        let gone = before.iter().filter(|outlet| !stays(&outlet.key));
+        gone.for_each(|outlet| outlet.stop.cancel());
         outlet::forget(&self.shared.journal, stays);
     }
 
@@ -139,30 +137,20 @@ impl Notifier {
     }
 }
 
-/// Where an outlet's edges come from, its key and label, where they go, and how.
-type Wanted = (Source, String, String, Sink, Manner);
-
 impl Shared {
     fn outlets(&self) -> MutexGuard<'_, Outlets> {
         self.outlets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wanted(&self, config: &Config) -> Vec<Wanted> {
+    fn plans(&self, config: &Config) -> Vec<Plan> {
         let channels = config.status_channels.iter().map(channel);
         let hooks = config.webhooks.iter().enumerate();
         let hooks = hooks.filter_map(|(n, hook)| Some(webhook(n, hook, self.client.clone()?)));
         channels.chain(hooks).collect()
     }
 
-    fn start(
-        &self,
-        names: (String, String),
-        sink: Sink,
-        manner: Manner,
-        outlets: &Outlets,
-    ) -> Arc<Outlet> {
-        let outlet = Outlet::new(names, sink, manner, &self.journal, &self.observer);
-        let outlet = Arc::new(outlet);
+    fn start(&self, plan: Plan, outlets: &Outlets) -> Arc<Outlet> {
+        let outlet = Arc::new(Outlet::new(plan, &self.journal, &self.observer));
         if let Some(gateway) = &outlets.gateway {
             tokio::spawn(Arc::clone(&outlet).run(gateway.clone()));
         }
@@ -174,10 +162,7 @@ impl Shared {
         if matches!(decision, Decision::Settled { .. }) {
             // The planes of a new connection are open: what waits for its server can be told.
             let outlets = self.outlets();
-            return outlets
-                .all
-                .iter()
-                .for_each(|(_, outlet)| outlet.wake(server));
+            return outlets.all.iter().for_each(|outlet| outlet.wake(server));
         }
         let kind = if matches!(decision, Decision::Down { .. }) {
             Kind::Down
@@ -196,12 +181,13 @@ impl Shared {
 
 impl Outlets {
     fn of(&self, source: Source) -> impl Iterator<Item = &Arc<Outlet>> {
-        let of = self.all.iter().filter(move |(of, _)| *of == source);
-        of.map(|(_, outlet)| outlet)
+        self.all
+            .iter()
+            .filter(move |outlet| outlet.source == source)
     }
 }
 
-fn channel(channel: &StatusChannel) -> Wanted {
+fn channel(channel: &StatusChannel) -> Plan {
     let (server, id) = (channel.server.clone(), channel.channel_id.clone());
     let source = channel.source;
     let key = key(&["channel", server.as_str(), &id, source.label()]);
@@ -215,10 +201,16 @@ fn channel(channel: &StatusChannel) -> Wanted {
         server,
         channel: id,
     };
-    (source, key, label, sink, manner)
+    Plan {
+        source,
+        key,
+        label,
+        sink,
+        manner,
+    }
 }
 
-fn webhook(n: usize, hook: &Webhook, client: Client) -> Wanted {
+fn webhook(n: usize, hook: &Webhook, client: Client) -> Plan {
     let url = hook.url.clone();
     let key = key(&["webhook", url.expose_secret()]);
     let manner = Manner {
@@ -226,8 +218,13 @@ fn webhook(n: usize, hook: &Webhook, client: Client) -> Wanted {
         apart: WEBHOOK_APART,
         once: false,
     };
-    let sink = Sink::Webhook { client, url };
-    (Source::Engine, key, format!("webhooks[{n}]"), sink, manner)
+    Plan {
+        source: Source::Engine,
+        key,
+        label: format!("webhooks[{n}]"),
+        sink: Sink::Webhook { client, url },
+        manner,
+    }
 }
 
 fn kinds(events: Edges) -> BTreeSet<Kind> {

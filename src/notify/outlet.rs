@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ledger::{Ledger, Manner, Note, Taken, Told};
 use super::webhook;
+use crate::config::Source;
 use crate::driver::Gateway;
 use crate::engine::output::Posted;
 use crate::ids::ServerId;
@@ -30,11 +31,22 @@ pub(super) enum Sink {
     Webhook { client: Client, url: SecretString },
 }
 
-/// See the module.
-pub(super) struct Outlet {
+/// An outlet as a configuration has it.
+pub(super) struct Plan {
+    /// Whose edges it is told.
+    pub(super) source: Source,
     /// Its own among all outlets and over restarts; says nothing of a URL.
     pub(super) key: String,
     /// For people: never a URL.
+    pub(super) label: String,
+    pub(super) sink: Sink,
+    pub(super) manner: Manner,
+}
+
+/// See the module.
+pub(super) struct Outlet {
+    pub(super) source: Source,
+    pub(super) key: String,
     label: String,
     sink: Sink,
     ledger: Mutex<Ledger>,
@@ -47,13 +59,14 @@ pub(super) struct Outlet {
 
 impl Outlet {
     /// One that remembers what it did before a restart.
-    pub(super) fn new(
-        (key, label): (String, String),
-        sink: Sink,
-        manner: Manner,
-        journal: &Journal,
-        observer: &Observer,
-    ) -> Self {
+    pub(super) fn new(plan: Plan, journal: &Journal, observer: &Observer) -> Self {
+        let Plan {
+            source,
+            key,
+            label,
+            sink,
+            manner,
+        } = plan;
         let mut ledger = Ledger::new(manner);
         for (place, stored) in journal.notes(AREA) {
             if let Some(subject) = subject_of(&place, &key) {
@@ -61,6 +74,7 @@ impl Outlet {
             }
         }
         Self {
+            source,
             key,
             label,
             sink,
