@@ -6,6 +6,7 @@ mod away;
 mod clients;
 mod delivery;
 mod downstream;
+mod endings;
 mod exchange;
 #[cfg(test)]
 mod guards;

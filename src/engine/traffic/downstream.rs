@@ -1,19 +1,16 @@
 //! What hosts send: answered at once, forwarded under the gateway's own ids, or refused (A2, A4, A5, A7).
 
-use bytes::Bytes;
-
-use super::Traffic;
 use super::delivery::token_of;
 use super::itemised;
-use crate::engine::answers::{Asker, Call, Own, Want};
+use super::{Session, Traffic};
+use crate::engine::answers::{Asker, Call, Want};
 use crate::engine::decision::{Class, Decision, DropReason};
 use crate::engine::input::Moment;
 use crate::engine::inventory::List;
 use crate::engine::outbox::Outbox;
-use crate::engine::policy::Reply;
 use crate::engine::timers::Timer;
-use crate::ids::{Epoch, SessionId};
-use crate::wire::jsonrpc::{self, Error, Kind, Message, Unreadable, code};
+use crate::ids::SessionId;
+use crate::wire::jsonrpc::{self, Error, Kind, Message, code};
 use crate::wire::mcp::method;
 use crate::wire::mcpl;
 
@@ -35,6 +32,13 @@ impl Traffic {
         }
     }
 
+    /// Whether a session's `initialize` was answered, and whether it speaks MCPL.
+    fn standing(&self, session: SessionId) -> (bool, bool) {
+        let held = self.hosts.get(session);
+        let is = |what: fn(&Session) -> bool| held.is_some_and(what);
+        (is(Session::is_answered), is(Session::is_mcpl))
+    }
+
     fn take_request_of(
         &mut self,
         session: SessionId,
@@ -42,9 +46,7 @@ impl Traffic {
         at: Moment,
         out: &mut Outbox,
     ) {
-        let held = self.hosts.get(session);
-        let answered = held.is_some_and(super::Session::is_answered);
-        let mcpl = held.is_some_and(super::Session::is_mcpl);
+        let (answered, mcpl) = self.standing(session);
         match message.method() {
             method::PING => self.reply(session, message, "{}", out),
             method::INITIALIZE => self.initialize(session, message, at, out),
@@ -146,23 +148,6 @@ impl Traffic {
         Some(ours)
     }
 
-    fn refuse_call(&self, session: SessionId, message: &Message, error: &Error, out: &mut Outbox) {
-        if let Some(id) = message.id_text() {
-            out.answer(session, jsonrpc::error_response(id, error));
-        }
-        let called = Decision::Called {
-            id: None,
-            method: message.method().into(),
-            took: std::time::Duration::ZERO,
-            error: Some(match error.code {
-                code::NOT_SENT => "not_sent".into(),
-                code::LOST => "lost".into(),
-                code => code.to_string(),
-            }),
-        };
-        out.decide(self.serving, called);
-    }
-
     fn take_notification_of(
         &mut self,
         session: SessionId,
@@ -170,9 +155,7 @@ impl Traffic {
         at: Moment,
         out: &mut Outbox,
     ) {
-        let held = self.hosts.get(session);
-        let answered = held.is_some_and(super::Session::is_answered);
-        let mcpl = held.is_some_and(super::Session::is_mcpl);
+        let (answered, mcpl) = self.standing(session);
         match message.method() {
             method::INITIALIZED => self.initialized(session, at),
             name if !answered => self.say_dropped(DropReason::NoReceiver, name, 1, out),
@@ -277,125 +260,6 @@ impl Traffic {
         }
         self.refill(at, out);
     }
-
-    /// A call's deadline has come: its asker is told, and the server that nobody waits (A5).
-    pub(super) fn time_out(&mut self, ours: u64, call: Call, at: Moment, out: &mut Outbox) {
-        self.cancel_at_server(ours, "timed out", out);
-        match &call.asker {
-            Asker::Host { session, id, .. } => {
-                let error = self.timed_out(at.now);
-                out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
-                self.end_call(*session, ours, &call, Some("timeout".into()), at, out);
-            }
-            Asker::Own(Own::Exchange) => self.exchanged(Reply::Silence, at, out),
-            Asker::Own(Own::List) => self.fail_page("a list in time", at, out),
-            Asker::Own(Own::Manifest) => self.fail_manifest("no answer in time", at, out),
-            Asker::Own(Own::Setting) => {}
-            Asker::Own(Own::Post(ticket)) => {
-                Self::post_unknown(*ticket, "no answer in time", out);
-            }
-        }
-    }
-
-    /// The server answered, and its answer cannot be read: no other will come (A4).
-    pub(super) fn end_unreadable(
-        &mut self,
-        id: Option<u64>,
-        what: &Unreadable,
-        at: Moment,
-        out: &mut Outbox,
-    ) {
-        let Some((ours, call)) = id.and_then(|id| Some((id, self.calls.take(id)?))) else {
-            return;
-        };
-        match &call.asker {
-            Asker::Host { session, id, .. } => {
-                let error = self.unread(what, at.now);
-                out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
-                self.subscribed(ours, true);
-                self.end_call(*session, ours, &call, Some("lost".into()), at, out);
-            }
-            // No JSON text: a malformed receipt.
-            Asker::Own(Own::Exchange) => self.exchanged(Reply::Result(""), at, out),
-            Asker::Own(Own::List) => self.fail_page("a list that can be read", at, out),
-            Asker::Own(Own::Manifest) => self.fail_manifest("it cannot be read", at, out),
-            Asker::Own(Own::Setting) => {}
-            Asker::Own(Own::Post(ticket)) => {
-                Self::post_unknown(*ticket, "its answer cannot be read", out);
-            }
-        }
-    }
-
-    /// The server's outbound queue was full.
-    pub(super) fn unsend(
-        &mut self,
-        epoch: Epoch,
-        request: Option<u64>,
-        frame: Bytes,
-        at: Moment,
-        out: &mut Outbox,
-    ) {
-        let call = request
-            .filter(|_| self.serving == Some(epoch))
-            .and_then(|id| Some((id, self.calls.take(id)?)));
-        let Some((ours, call)) = call else {
-            let message = Message::parse(frame);
-            let name = message.as_ref().map_or("", Message::method);
-            return self.say_dropped(DropReason::Unsent, name, 1, out);
-        };
-        match &call.asker {
-            Asker::Host { session, id, .. } => {
-                let error = self.crowded_out("the server does not read what it is sent", at.now);
-                out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
-                self.end_call(*session, ours, &call, Some("not_sent".into()), at, out);
-            }
-            Asker::Own(Own::Exchange) => self.exchanged(Reply::Silence, at, out),
-            Asker::Own(Own::List) => self.fail_page("a list of a crowded server", at, out),
-            Asker::Own(Own::Manifest) => self.fail_manifest("the server is crowded", at, out),
-            Asker::Own(Own::Setting) => {
-                self.say_dropped(DropReason::Unsent, &call.method, 1, out);
-            }
-            Asker::Own(Own::Post(ticket)) => Self::post_unsent(*ticket, out),
-        }
-    }
-
-    /// A boundary: what hosts had asked for is lost (A4).
-    pub(super) fn end_calls(&mut self, at: Moment, out: &mut Outbox) {
-        let error = self.lost(at.now);
-        for (ours, call) in self.calls.lose() {
-            match &call.asker {
-                Asker::Host { session, id, .. } => {
-                    out.answer(*session, jsonrpc::error_response(id.as_str(), &error));
-                    self.end_call(*session, ours, &call, Some("lost".into()), at, out);
-                }
-                Asker::Own(Own::Post(ticket)) => {
-                    Self::post_unknown(*ticket, "the connection was lost", out);
-                }
-                // They begin anew with the next connection.
-                Asker::Own(Own::Exchange | Own::List | Own::Manifest | Own::Setting) => {}
-            }
-        }
-    }
-
-    /// A boundary: what hosts were asked for by the process that is gone is cancelled (G5).
-    pub(super) fn end_asks(&mut self, out: &mut Outbox) {
-        for (session, id) in self.asks.lose() {
-            out.answer(session, cancel(id, "the server's connection was lost"));
-        }
-    }
-
-    /// Tells the server that nobody waits for an answer any more.
-    pub(super) fn cancel_at_server(&self, id: u64, reason: &str, out: &mut Outbox) {
-        if let Some(epoch) = self.serving {
-            out.send(epoch, Class::Notification, cancel(id, reason), None);
-        }
-    }
-}
-
-fn cancel(id: u64, reason: &str) -> Bytes {
-    let reason = jsonrpc::quoted(reason);
-    let params = format!(r#"{{"requestId":{id},"reason":{reason}}}"#);
-    jsonrpc::notification(method::CANCELLED, Some(&params))
 }
 
 const NOT_INITIALIZED: (i64, &str) = (code::INVALID_REQUEST, "`initialize` comes first");
@@ -404,13 +268,16 @@ const NOT_INITIALIZED: (i64, &str) = (code::INVALID_REQUEST, "`initialize` comes
 mod tests {
     use std::time::Duration;
 
+    use bytes::Bytes;
+
     use super::super::Away;
     use super::super::rig::{CHAT, PLAIN, Rig, field};
     use super::*;
     use crate::engine::decision::State;
     use crate::engine::input::HostEvent;
     use crate::engine::settings::{Bounds, Settings};
-    use crate::wire::jsonrpc::{About, RequestId};
+    use crate::ids::Epoch;
+    use crate::wire::jsonrpc::{About, RequestId, Unreadable};
 
     fn call(id: u64, params: &str) -> String {
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{params}}}"#)
@@ -698,8 +565,6 @@ mod tests {
 
     #[test]
     fn a2_a_batch_is_its_messages_on_a_2025_03_26_session_and_refused_on_any_other() {
-        use bytes::Bytes;
-
         let batch = || {
             let ping =
                 |id: u8| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#));

@@ -2,14 +2,14 @@
 //! (G1, G7, A1, A2, A7).
 
 use super::Traffic;
-use crate::engine::answers::{Ask, Asker, Call, Own, Want};
+use crate::engine::answers::{Ask, Asker, Own, Want};
 use crate::engine::decision::{Class, Decision, DropReason};
 use crate::engine::gate;
 use crate::engine::input::Moment;
 use crate::engine::outbox::Outbox;
 use crate::engine::policy::Reply;
 use crate::engine::queue::{Item, Lane};
-use crate::ids::{Epoch, SessionId};
+use crate::ids::Epoch;
 use crate::wire::jsonrpc::{self, Error, Kind, Message, code, member};
 use crate::wire::mcp::method;
 use crate::wire::mcpl::{self, Plane};
@@ -140,28 +140,6 @@ impl Traffic {
             let method = method.into();
             out.decide(self.serving, Decision::Orphaned { method });
         }
-    }
-
-    /// A call of a host is over.
-    pub(super) fn end_call(
-        &mut self,
-        session: SessionId,
-        ours: u64,
-        call: &Call,
-        error: Option<String>,
-        at: Moment,
-        out: &mut Outbox,
-    ) {
-        if let Some(session) = self.hosts.get_mut(session) {
-            session.calls = session.calls.saturating_sub(1);
-        }
-        let called = Decision::Called {
-            id: Some(ours),
-            method: call.method.to_string(),
-            took: at.now.saturating_duration_since(call.since),
-            error,
-        };
-        out.decide(self.serving, called);
     }
 
     fn take_progress(&mut self, message: &Message, at: Moment, out: &mut Outbox) {
