@@ -1,5 +1,6 @@
-//! Traces at a real OTLP receiver from PyPI, oteltap over HTTP.
+//! Traces at real OTLP receivers from PyPI: oteltap over HTTP, and rotel over gRPC.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -54,6 +55,27 @@ impl Collector {
     }
 }
 
+impl Collector {
+    /// Reads the spans that rotel logs, a field a line, until one has this value in this field.
+    async fn logged(&mut self, field: &str, value: &str) -> BTreeMap<String, String> {
+        let mut span = BTreeMap::new();
+        loop {
+            let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await;
+            let line = line.unwrap_or_else(|_| panic!("no span with {field} {value}"));
+            let line = line.unwrap().expect("the receiver ended");
+            match line.split_once(':') {
+                None => span.clear(),
+                Some(("Attributes", _)) if span.get(field).is_some_and(|is| is == value) => {
+                    return span;
+                }
+                Some((name, is)) => {
+                    span.insert(name.trim().to_owned(), is.trim().to_owned());
+                }
+            }
+        }
+    }
+}
+
 fn here() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))
 }
@@ -91,4 +113,28 @@ async fn an_epoch_reaches_oteltap_over_http_with_its_true_length() {
         assert_eq!(child["parentSpanId"], root["spanId"], "{name}");
     }
     drop(gateway);
+}
+
+#[tokio::test]
+async fn an_epoch_reaches_rotel_over_grpc_and_is_closed_after_a_kill() {
+    let (address, http) = (here(), here());
+    let args = format!(
+        "start --otlp-grpc-endpoint {address} --otlp-http-endpoint {http} --exporter blackhole \
+         --debug-log traces --debug-log-verbosity detailed"
+    );
+    let args: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
+    let program = installed("venv/lib/python3.11/site-packages/rotel/rotel-agent");
+    let mut collector = Collector::run(program, &args, address).await;
+    let mut gateway = Place::with(otlp(address, "grpc")).run(&servers()).await;
+    let pending = collector.logged("Name", "mcpl.epoch (open)").await;
+    gateway.replace_killed(&servers()).await;
+    let root = collector.logged("ID", &pending["Parent ID"]).await;
+    assert_eq!(root["Trace ID"], pending["Trace ID"]);
+    assert_eq!(root["Status message"], "gateway died");
+    let next = collector.logged("Name", "mcpl.epoch").await;
+    let time = |of: &str| next[of].parse::<u64>().unwrap();
+    assert!(
+        time("End time") - time("Start time") >= 900_000_000,
+        "{next:?}"
+    );
 }

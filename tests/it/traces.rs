@@ -1,10 +1,10 @@
 //! What an operator sees of traces, at a receiver in the test's own process (design 5, Traces).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, Place, faultd, with};
+use crate::gateway::{Gateway, PATIENCE, Place, faultd, with};
 use crate::receiver::{Manner, Receiver, Span};
 
 const SERVER: i32 = 2;
@@ -251,16 +251,13 @@ async fn a_receiver_that_is_no_use_costs_spans_that_are_counted_and_no_call() {
     }
     let failed = r#"tidegate_telemetry_dropped_total{reason="failed",signal="traces"}"#;
     let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let end = Instant::now() + PATIENCE;
     while gateway.metric(failed).await == 0.0 {
+        assert!(Instant::now() < end, "nothing counted:\n{}", gateway.log());
         tick.tick().await;
     }
-    assert!(
-        gateway
-            .log()
-            .contains("the receiver of traces does not take them"),
-        "{}",
-        gateway.log()
-    );
+    let told = "the receiver of traces does not take them";
+    gateway.logged(told).await;
 }
 
 #[tokio::test]
@@ -293,7 +290,7 @@ async fn no_secret_is_in_a_span_or_said_of_a_receiver() {
     for span in receiver.spans() {
         assert!(!span.whole.contains("planted-"), "{span:?}");
     }
-    let log = gateway.log();
+    let log = gateway.logged(&root.trace).await;
     assert!(!log.contains("planted-"), "{log}");
     let (_, shown) = gateway.get("/api/v1/config").await;
     assert!(!shown.contains("planted-"), "{shown}");
