@@ -1,9 +1,12 @@
 //! Facts worth telling an operator (S1). Metric, span, log line, event, API and journal all derive from these.
 
 mod display;
+mod labels;
 mod text;
 
 use std::time::Duration;
+
+pub(super) use labels::labelled;
 
 use super::input::{End, Outcome};
 use crate::wire::mcp::Revision;
@@ -274,35 +277,16 @@ pub enum State {
     Ended,
 }
 
-impl State {
-    /// Every state, for metrics that exist from the start.
-    pub const ALL: [Self; 9] = [
-        Self::Connecting,
-        Self::Negotiating,
-        Self::Open,
-        Self::Waiting,
-        Self::Auth,
-        Self::Halted,
-        Self::Refused,
-        Self::Disabled,
-        Self::Ended,
-    ];
-
-    /// The metric's label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Negotiating => "negotiating",
-            Self::Open => "open",
-            Self::Waiting => "waiting",
-            Self::Auth => "auth",
-            Self::Halted => "halted",
-            Self::Refused => "refused",
-            Self::Disabled => "disabled",
-            Self::Ended => "ended",
-        }
-    }
+labelled! { State:
+    Connecting => "connecting",
+    Negotiating => "negotiating",
+    Open => "open",
+    Waiting => "waiting",
+    Auth => "auth",
+    Halted => "halted",
+    Refused => "refused",
+    Disabled => "disabled",
+    Ended => "ended",
 }
 
 /// How a policy exchange settled. The label of `tidegate_server_exchanges_total`.
@@ -322,29 +306,13 @@ pub enum Exchange {
     Closed,
 }
 
-impl Exchange {
-    /// Every outcome, for metrics that exist from the start.
-    pub const ALL: [Self; 6] = [
-        Self::Granted,
-        Self::Degraded,
-        Self::Refused,
-        Self::Error,
-        Self::Timeout,
-        Self::Closed,
-    ];
-
-    /// The metric's label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Granted => "granted",
-            Self::Degraded => "degraded",
-            Self::Refused => "refused",
-            Self::Error => "error",
-            Self::Timeout => "timeout",
-            Self::Closed => "closed",
-        }
-    }
+labelled! { Exchange:
+    Granted => "granted",
+    Degraded => "degraded",
+    Refused => "refused",
+    Error => "error",
+    Timeout => "timeout",
+    Closed => "closed",
 }
 
 /// What a manifest adds and takes away, by name; each list is bounded.
@@ -380,18 +348,9 @@ pub enum Direction {
     ToServer,
 }
 
-impl Direction {
-    /// Both, for metrics that exist from the start.
-    pub const ALL: [Self; 2] = [Self::FromServer, Self::ToServer];
-
-    /// The metric's label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::FromServer => "from_server",
-            Self::ToServer => "to_server",
-        }
-    }
+labelled! { Direction:
+    FromServer => "from_server",
+    ToServer => "to_server",
 }
 
 /// What a message is, as a metric's label.
@@ -405,19 +364,10 @@ pub enum Class {
     Response,
 }
 
-impl Class {
-    /// All, for metrics that exist from the start.
-    pub const ALL: [Self; 3] = [Self::Request, Self::Notification, Self::Response];
-
-    /// The metric's label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Request => "request",
-            Self::Notification => "notification",
-            Self::Response => "response",
-        }
-    }
+labelled! { Class:
+    Request => "request",
+    Notification => "notification",
+    Response => "response",
 }
 
 /// Which queue was flushed.
@@ -429,18 +379,9 @@ pub enum Queue {
     Kept,
 }
 
-impl Queue {
-    /// Both, for metrics that exist from the start.
-    pub const ALL: [Self; 2] = [Self::Held, Self::Kept];
-
-    /// The metric's label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::Kept => "kept",
-        }
-    }
+labelled! { Queue:
+    Held => "held",
+    Kept => "kept",
 }
 
 /// A named reason for a plane to be closed (G3).
@@ -456,20 +397,11 @@ pub enum Hold {
     Pause,
 }
 
-impl Hold {
-    /// All, for metrics that exist from the start.
-    pub const ALL: [Self; 4] = [Self::Policy, Self::NoHost, Self::ListRefresh, Self::Pause];
-
-    /// The metric's label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Policy => "policy",
-            Self::NoHost => "no-host",
-            Self::ListRefresh => "list-refresh",
-            Self::Pause => "pause",
-        }
-    }
+labelled! { Hold:
+    Policy => "policy",
+    NoHost => "no-host",
+    ListRefresh => "list-refresh",
+    Pause => "pause",
 }
 
 /// Why a message was dropped: the closed set of `tidegate_server_messages_dropped_total`.
@@ -509,49 +441,23 @@ pub enum DropReason {
     Unsent,
 }
 
-impl DropReason {
-    /// All, for metrics that exist from the start.
-    pub const ALL: [Self; 16] = [
-        Self::Boundary,
-        Self::Late,
-        Self::ClosedForGood,
-        Self::HeldFull,
-        Self::KeptFull,
-        Self::GatewayFull,
-        Self::KeptTooOld,
-        Self::ChannelGone,
-        Self::NotGranted,
-        Self::Unmatched,
-        Self::LateAnswer,
-        Self::Cancelled,
-        Self::ServerAway,
-        Self::Unreadable,
-        Self::NoReceiver,
-        Self::Unsent,
-    ];
-
-    /// The metric's label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Boundary => "boundary",
-            Self::Late => "late",
-            Self::ClosedForGood => "closed_for_good",
-            Self::HeldFull => "held_full",
-            Self::KeptFull => "kept_full",
-            Self::GatewayFull => "gateway_full",
-            Self::KeptTooOld => "kept_too_old",
-            Self::ChannelGone => "channel_gone",
-            Self::NotGranted => "not_granted",
-            Self::Unmatched => "unmatched",
-            Self::LateAnswer => "late_answer",
-            Self::Cancelled => "cancelled",
-            Self::ServerAway => "server_away",
-            Self::Unreadable => "unreadable",
-            Self::NoReceiver => "no_receiver",
-            Self::Unsent => "unsent",
-        }
-    }
+labelled! { DropReason:
+    Boundary => "boundary",
+    Late => "late",
+    ClosedForGood => "closed_for_good",
+    HeldFull => "held_full",
+    KeptFull => "kept_full",
+    GatewayFull => "gateway_full",
+    KeptTooOld => "kept_too_old",
+    ChannelGone => "channel_gone",
+    NotGranted => "not_granted",
+    Unmatched => "unmatched",
+    LateAnswer => "late_answer",
+    Cancelled => "cancelled",
+    ServerAway => "server_away",
+    Unreadable => "unreadable",
+    NoReceiver => "no_receiver",
+    Unsent => "unsent",
 }
 
 impl Decision {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::decision::labelled;
 use super::settings::Settings;
 use crate::ids::{Epoch, SessionId};
 use crate::wire::jsonrpc::{Message, Unreadable};
@@ -228,31 +229,14 @@ pub enum Outcome {
     Spawn,
 }
 
-impl Outcome {
-    /// Every outcome, for metrics that exist from the start.
-    pub const ALL: [Self; 7] = [
-        Self::Adopted,
-        Self::Refused,
-        Self::Timeout,
-        Self::Handshake,
-        Self::Version,
-        Self::Auth,
-        Self::Spawn,
-    ];
-
-    /// The metric's label.
-    #[must_use]
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Adopted => "adopted",
-            Self::Refused => "refused",
-            Self::Timeout => "timeout",
-            Self::Handshake => "handshake",
-            Self::Version => "version",
-            Self::Auth => "auth",
-            Self::Spawn => "spawn",
-        }
-    }
+labelled! { Outcome:
+    Adopted => "adopted",
+    Refused => "refused",
+    Timeout => "timeout",
+    Handshake => "handshake",
+    Version => "version",
+    Auth => "auth",
+    Spawn => "spawn",
 }
 
 /// The last lines of a child's stderr, within a number of lines and of bytes.
