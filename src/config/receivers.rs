@@ -91,7 +91,12 @@ impl<'a> Receivers<'a> {
                 self.problem("webhooks", n, "url", "write an `http` or `https` URL");
             }
             if urls.contains(&url) {
-                self.problem("webhooks", n, "url", "this URL is there already");
+                self.problem(
+                    "webhooks",
+                    n,
+                    "url",
+                    "this URL is there already; write it once",
+                );
             }
             urls.push(url.clone());
             hooks.push(Webhook {

@@ -130,9 +130,15 @@ impl<'a> Checks<'a> {
         let mut usable = Vec::new();
         for (name, Text(value)) in headers {
             if name.parse::<HeaderName>().is_err() {
-                self.refuse(&["headers", &name], "is no name of a header");
+                self.refuse(
+                    &["headers", &name],
+                    "is no name of a header; write one like `authorization`",
+                );
             } else if HeaderValue::from_str(&value).is_err() {
-                self.refuse(&["headers", &name], "cannot be sent in a header");
+                self.refuse(
+                    &["headers", &name],
+                    "cannot be sent in a header; write it on one line, without control characters",
+                );
             } else {
                 usable.push((name, value.into()));
             }
