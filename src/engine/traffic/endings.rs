@@ -188,3 +188,163 @@ fn cancel(id: u64, reason: &str) -> Bytes {
     let params = format!(r#"{{"requestId":{id},"reason":{reason}}}"#);
     jsonrpc::notification(method::CANCELLED, Some(&params))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::rig::{CHAT, PLAIN, Rig, call, field};
+    use super::*;
+    use crate::engine::input::HostEvent;
+    use crate::engine::settings::{Bounds, Settings};
+    use crate::wire::jsonrpc::{About, RequestId};
+
+    fn too_long(about: Option<About>) -> Unreadable {
+        Unreadable::TooLong { limit: 1, about }
+    }
+
+    #[test]
+    fn a4_a_call_in_flight_at_a_boundary_is_lost_and_its_late_answer_reaches_nobody() {
+        let mut rig = Rig::plain();
+        rig.host(1, &call(1, "{}"));
+        rig.take_sent();
+        rig.lose();
+        let answer = &rig.take_answers(1)[0];
+        assert_eq!(field(answer, "error.code"), code::LOST);
+        assert_eq!(field(answer, "error.data.sent"), true);
+        rig.late(1, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        rig.adopt(PLAIN);
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!((rig.dropped("late"), rig.dropped("unmatched")), (1, 1));
+    }
+
+    #[test]
+    fn a4_a_call_that_found_no_room_was_not_sent() {
+        let mut rig = Rig::plain();
+        rig.host(1, &call(1, "{}"));
+        rig.run(|traffic, at, out| traffic.unsent(Epoch(1), Some(1), Bytes::new(), at, out));
+        assert_eq!(field(&rig.take_answers(1)[0], "error.code"), code::NOT_SENT);
+        let cancel = Bytes::from(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#);
+        rig.run(|traffic, at, out| traffic.unsent(Epoch(1), None, cancel, at, out));
+        assert_eq!(rig.dropped("unsent"), 1);
+        let told = |decision: &Decision| matches!(decision, Decision::Dropped { method, .. } if method == "notifications/cancelled");
+        assert!(rig.decisions.iter().any(told));
+        let mut rig = Rig::with(Settings {
+            bounds: Bounds {
+                in_flight: 0,
+                ..Bounds::default()
+            },
+            ..Settings::default()
+        });
+        rig.adopt(PLAIN);
+        rig.client(1, "{}");
+        rig.host(1, &call(1, "{}"));
+        assert_eq!(field(&rig.take_answers(1)[0], "error.code"), code::NOT_SENT);
+    }
+
+    #[test]
+    fn a5_on_a_timeout_the_server_is_told_and_a_late_answer_with_state_is_an_orphan() {
+        let mut rig = Rig::plain();
+        for id in 1..=2 {
+            rig.host(1, &call(id, "{}"));
+        }
+        rig.take_sent();
+        rig.wait(Duration::from_secs(600));
+        let cancels = rig.take_sent();
+        assert_eq!(field(&cancels[0], "method"), "notifications/cancelled");
+        assert_eq!(field(&cancels[0], "params.requestId"), 1);
+        assert_eq!(rig.take_answers(1).len(), 2);
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"result":{"checkpoint":"c"}}"#);
+        rig.server(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
+        assert!(rig.take_answers(1).is_empty());
+        assert_eq!(rig.dropped("late_answer"), 2);
+        let orphans = rig
+            .decisions
+            .iter()
+            .filter(|decision| decision.kind() == "orphaned");
+        assert_eq!(orphans.count(), 1);
+    }
+
+    #[test]
+    fn a5_no_limit_is_no_deadline() {
+        let mut rig = Rig::with(Settings {
+            call_timeout: Duration::ZERO,
+            ..Settings::default()
+        });
+        rig.adopt(PLAIN);
+        rig.client(1, "{}");
+        rig.host(1, &call(1, "{}"));
+        rig.wait(Duration::from_secs(86_400));
+        assert!(rig.take_answers(1).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_message_is_answered_where_it_can_be_a_request() {
+        let mut rig = Rig::plain();
+        rig.event(1, HostEvent::Unreadable(Unreadable::Batch(Vec::new())));
+        assert_eq!(
+            field(&rig.take_answers(1)[0], "error.code"),
+            code::INVALID_REQUEST
+        );
+        let request = Some(About::Request(RequestId::from(1)));
+        for (what, answers) in [
+            (Unreadable::Batch(Vec::new()), 1),
+            (Unreadable::TooDeep { about: None }, 1),
+            (Unreadable::TooDeep { about: request }, 1),
+            (Unreadable::NotJson, 0),
+            (too_long(None), 0),
+        ] {
+            rig.run(|traffic, at, out| traffic.unreadable(Epoch(1), &what, at, out));
+            assert_eq!(rig.take_sent().len(), answers, "{what:?}");
+        }
+        let refused = Decision::RefusedMessage {
+            code: code::INVALID_REQUEST,
+            method: String::new(),
+        };
+        let refused = rig.decisions.iter().filter(|told| **told == refused);
+        assert_eq!((refused.count(), rig.dropped("unreadable")), (3, 2));
+    }
+
+    #[test]
+    fn a4_an_answer_that_cannot_be_read_ends_its_call_at_once_and_no_other() {
+        let answers = |id: u64| Some(About::Answer(RequestId::from(id)));
+        let why = "`result` stands beside `error`";
+        for (ours, what) in [
+            (1, too_long(answers(1))),
+            (2, Unreadable::TooDeep { about: answers(2) }),
+            (
+                3,
+                Unreadable::Invalid {
+                    why,
+                    about: answers(3),
+                },
+            ),
+        ] {
+            let mut rig = Rig::plain();
+            for id in 11..=13 {
+                rig.host(1, &call(id, "{}"));
+            }
+            rig.take_sent();
+            rig.run(|traffic, at, out| traffic.unreadable(Epoch(2), &what, at, out));
+            assert!(rig.take_answers(1).is_empty(), "of another epoch");
+            rig.run(|traffic, at, out| traffic.unreadable(Epoch(1), &what, at, out));
+            let told = rig.take_answers(1);
+            assert_eq!((told.len(), rig.take_sent().len()), (1, 0));
+            assert_eq!(field(&told[0], "id"), 10 + ours);
+            assert_eq!(field(&told[0], "error.code"), code::LOST);
+            assert_eq!(field(&told[0], "error.data.sent"), true);
+            let text = field(&told[0], "error.message").to_string();
+            assert!(text.contains(&what.to_string()), "{text}");
+            assert_eq!(rig.call_errors(), [Some("lost".into())]);
+            assert_eq!(rig.dropped("unreadable"), 2);
+        }
+    }
+
+    #[test]
+    fn p4_a_receipt_that_cannot_be_read_settles_the_exchange_at_once_and_grants_nothing() {
+        let mut rig = Rig::new();
+        rig.adopt(CHAT);
+        let what = too_long(Some(About::Answer(RequestId::from(1))));
+        rig.run(|traffic, at, out| traffic.unreadable(Epoch(1), &what, at, out));
+        assert!(rig.traffic.is_settled() && rig.traffic.policy.granted().is_empty());
+    }
+}

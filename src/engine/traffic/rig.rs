@@ -169,6 +169,14 @@ impl Rig {
         self.event(session, HostEvent::Received(message(line)));
     }
 
+    /// A server without MCPL serves a client.
+    pub(super) fn plain() -> Self {
+        let mut rig = Self::new();
+        rig.adopt(PLAIN);
+        rig.client(1, "{}");
+        rig
+    }
+
     /// A plain client attaches and is initialized.
     pub(super) fn client(&mut self, session: u64, capabilities: &str) {
         self.event(session, HostEvent::Attached { name: None });
@@ -287,6 +295,17 @@ impl Rig {
         std::mem::take(&mut self.dismissed)
     }
 
+    /// How the calls of hosts have ended.
+    pub(super) fn call_errors(&self) -> Vec<Option<String>> {
+        let called = |decision: &Decision| {
+            let Decision::Called { error, .. } = decision else {
+                return None;
+            };
+            Some(error.clone())
+        };
+        self.decisions.iter().filter_map(called).collect()
+    }
+
     /// How many messages were dropped for that reason, by its label.
     pub(super) fn dropped(&self, label: &str) -> u64 {
         let count = |decision: &Decision| {
@@ -319,6 +338,10 @@ pub(super) fn message(line: &str) -> Message {
 
 pub(super) fn request(id: u64, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+}
+
+pub(super) fn call(id: u64, params: &str) -> String {
+    request(id, "tools/call", params)
 }
 
 pub(super) fn push(id: u64) -> String {
