@@ -1,6 +1,7 @@
 //! The channels that a server has registered in this epoch, by their descriptors as written, and the registrations that
 //! wait for a host's verdict (G3, G9, G16).
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
@@ -8,8 +9,8 @@ use serde_json::value::RawValue;
 use super::settings::{Bounds, Mask};
 use crate::wire::jsonrpc::{member, quoted};
 
-/// Registrations that wait for a verdict at a time; more are decided without the host.
-const PENDING_MAX: usize = 1_000;
+/// What the registrations name that wait for a host's verdict, in bytes: two of the longest messages.
+const PENDING_BYTES_MAX: usize = 32 << 20;
 /// Channels in one replay (G13).
 const BATCH: usize = 500;
 
@@ -19,6 +20,11 @@ pub(super) struct Channels {
     known: BTreeMap<String, Box<str>>,
     bytes: usize,
     pending: BTreeMap<u64, Registration>,
+    /// The channels that `pending` offers, with how many registrations offer each.
+    claimed: BTreeMap<String, usize>,
+    pending_bytes: usize,
+    /// Of `claimed`, those that the server removed since: they go when they have been judged.
+    leaving: BTreeSet<String>,
     last: u64,
 }
 
@@ -33,6 +39,8 @@ pub(super) struct Registration {
     pub(super) removed: Vec<String>,
     /// The gateway's own verdicts.
     pub(super) refused: Vec<Verdict>,
+    /// How many of `offered` were neither registered nor about to be.
+    pub(super) fresh: usize,
 }
 
 /// What became of one descriptor.
@@ -83,6 +91,14 @@ impl Registration {
         self.offered.iter().map(|(id, _)| id.clone()).collect()
     }
 
+    /// What it names, in bytes.
+    fn bytes(&self) -> usize {
+        let offered = self.offered.iter().map(|(id, text)| id.len() + text.len());
+        let removed = self.removed.iter().map(String::len);
+        let refused = self.refused.iter().map(|verdict| verdict.id.len());
+        offered.chain(removed).chain(refused).sum()
+    }
+
     /// Whether there is anything left that a host may judge.
     pub(super) fn asks_a_host(&self) -> bool {
         !self.offered.is_empty() || !self.removed.is_empty() || self.refused.is_empty()
@@ -100,27 +116,46 @@ impl Channels {
         bounds: &Bounds,
     ) -> Option<()> {
         let descriptors: Vec<&RawValue> = serde_json::from_str(list).ok()?;
-        let mut bytes = self.bytes;
+        let channels = self.coming(bounds.channels.saturating_sub(descriptors.len()));
+        let mut bytes = self.bytes + self.pending_bytes + into.bytes();
         for descriptor in descriptors.into_iter().map(RawValue::get) {
             let Some(id) = string(member(descriptor, "id")) else {
                 let missing = Verdict::refused("null", "invalid descriptor: missing id");
                 into.refused.push(missing);
                 continue;
             };
-            bytes += id.len() + descriptor.len();
-            let full = self.known.len() + into.offered.len() >= bounds.channels
-                || bytes > bounds.channel_bytes;
-            if !mask.allows_channel(&id) {
-                let masked = Verdict::refused(&quoted(&id), "not allowed by this gateway");
-                into.refused.push(masked);
-            } else if full && !self.known.contains_key(&id) {
-                let full = Verdict::refused(&quoted(&id), "too many channels");
-                into.refused.push(full);
+            let replaced = self.known.get(&id).map(|old| id.len() + old.len());
+            let fresh = replaced.is_none() && !self.claimed.contains_key(&id);
+            let after = bytes + id.len() + descriptor.len() - replaced.unwrap_or(0).min(bytes);
+            let refusal = if !mask.allows_channel(&id) {
+                "not allowed by this gateway"
+            } else if fresh && channels + into.fresh >= bounds.channels {
+                "too many channels"
+            } else if after > bounds.channel_bytes {
+                "too many bytes of channel descriptors"
             } else {
+                bytes = after;
+                into.fresh += usize::from(fresh);
                 into.offered.push((id, descriptor.into()));
-            }
+                continue;
+            };
+            into.refused.push(Verdict::refused(&quoted(&id), refusal));
         }
         Some(())
+    }
+
+    /// How many channels there are, or will be when hosts have judged what is put to them. Above `least` exactly; below
+    /// it, what is registered again may count twice.
+    fn coming(&self, least: usize) -> usize {
+        let most = self.known.len() + self.claimed.len();
+        if most <= least {
+            return most;
+        }
+        let again = self
+            .claimed
+            .keys()
+            .filter(|id| self.known.contains_key(*id));
+        most - again.count()
     }
 
     /// Reads the ids of a removal: strings, and other plain values by their text; objects are ignored (G9).
@@ -157,8 +192,7 @@ impl Channels {
 
     /// Whether a host is judging its registration.
     pub(super) fn is_pending(&self, id: &str) -> bool {
-        let mut offered = self.pending.values().flat_map(|one| &one.offered);
-        offered.any(|(offered, _)| offered == id)
+        self.claimed.contains_key(id)
     }
 
     /// How many there are.
@@ -182,6 +216,7 @@ impl Channels {
             offered,
             removed,
             refused,
+            fresh: _,
         } = registration;
         let mut verdicts = refused;
         for id in removed {
@@ -213,8 +248,14 @@ impl Channels {
 
     /// Puts a registration aside until a host has judged it; `None` where too many wait.
     pub(super) fn suspend(&mut self, registration: Registration) -> Option<u64> {
-        if self.pending.len() >= PENDING_MAX {
+        let bytes = self.pending_bytes + registration.bytes();
+        if bytes > PENDING_BYTES_MAX {
             return None;
+        }
+        self.pending_bytes = bytes;
+        for (id, _) in &registration.offered {
+            *self.claimed.entry(id.clone()).or_default() += 1;
+            self.leaving.remove(id);
         }
         self.last += 1;
         self.pending.insert(self.last, registration);
@@ -223,7 +264,37 @@ impl Channels {
 
     /// Takes back a registration that was put aside.
     pub(super) fn resume(&mut self, ticket: u64) -> Option<Registration> {
-        self.pending.remove(&ticket)
+        let registration = self.pending.remove(&ticket)?;
+        self.pending_bytes -= registration.bytes();
+        for (id, _) in &registration.offered {
+            if let Entry::Occupied(mut claims) = self.claimed.entry(id.clone()) {
+                *claims.get_mut() -= 1;
+                if *claims.get() == 0 {
+                    claims.remove();
+                }
+            }
+        }
+        Some(registration)
+    }
+
+    /// A registration that no host judges does not overtake those that one is judging: per channel, the order in which
+    /// the server wrote holds (G9).
+    pub(super) fn follow(&mut self, registration: &Registration) {
+        let removed = registration.removed.iter();
+        let judged = removed.filter(|id| self.claimed.contains_key(*id));
+        self.leaving.extend(judged.cloned());
+        for (id, _) in &registration.offered {
+            self.leaving.remove(id);
+        }
+    }
+
+    /// Takes away those of judged channels that the server removed meanwhile.
+    pub(super) fn leave(&mut self, judged: &BTreeSet<String>) {
+        for id in judged {
+            if !self.is_pending(id) && self.leaving.remove(id) {
+                self.remove(id);
+            }
+        }
     }
 
     /// Every channel, as the result of `channels/list`.
@@ -263,22 +334,48 @@ impl Channels {
     }
 }
 
-/// Why a host's answer to a registration refuses a channel: by its item, or by its absence from what is registered. An
-/// answer that names neither accepts all.
-pub(super) fn refusal(result: &str, id: &str) -> Option<String> {
-    let items: Vec<&RawValue> = member(result, "results")
-        .and_then(|results| serde_json::from_str(results).ok())
-        .unwrap_or_default();
-    let mut items = items.into_iter().map(RawValue::get);
-    if let Some(item) = items.find(|item| string(member(item, "id")).as_deref() == Some(id)) {
-        let refused = member(item, "accepted") != Some("true");
-        let why = string(member(item, "reason"));
-        return refused.then(|| why.unwrap_or_else(|| "refused by the host".into()));
+/// What a host's answer says of each channel of a registration: by its item, or by its absence from what is
+/// registered. An answer that names neither accepts all.
+pub(super) struct Judgement {
+    /// By id: why not, where it is refused.
+    items: BTreeMap<String, Option<String>>,
+    registered: Option<BTreeSet<String>>,
+}
+
+impl Judgement {
+    pub(super) fn read(result: &str) -> Self {
+        let items: Vec<&RawValue> = member(result, "results")
+            .and_then(|results| serde_json::from_str(results).ok())
+            .unwrap_or_default();
+        let item = |item: &RawValue| {
+            let id = string(member(item.get(), "id"))?;
+            let refused = member(item.get(), "accepted") != Some("true");
+            let why = || string(member(item.get(), "reason"));
+            Some((id, refused.then(|| why().unwrap_or_else(unreasoned))))
+        };
+        let registered = member(result, "registered");
+        Self {
+            // Of two items about one channel the first counts.
+            items: items.into_iter().rev().filter_map(item).collect(),
+            registered: registered.and_then(|ids| serde_json::from_str(ids).ok()),
+        }
     }
-    let registered: Option<Vec<String>> =
-        member(result, "registered").and_then(|ids| serde_json::from_str(ids).ok());
-    let absent = registered.is_some_and(|ids| !ids.iter().any(|known| known == id));
-    absent.then(|| "refused by the host".into())
+
+    /// Why a channel is refused, where it is.
+    pub(super) fn refusal(&self, id: &str) -> Option<String> {
+        if let Some(verdict) = self.items.get(id) {
+            return verdict.clone();
+        }
+        let absent = self
+            .registered
+            .as_ref()
+            .is_some_and(|ids| !ids.contains(id));
+        absent.then(unreasoned)
+    }
+}
+
+fn unreasoned() -> String {
+    "refused by the host".into()
 }
 
 fn string(text: Option<&str>) -> Option<String> {
@@ -366,14 +463,83 @@ mod tests {
 
     #[test]
     fn a_hosts_answer_refuses_by_item_or_by_absence() {
-        let by_item =
-            r#"{"results":[{"id":"a","accepted":false,"reason":"no"},{"id":"b","accepted":true}]}"#;
+        let refusal = |result, id| Judgement::read(result).refusal(id);
+        let by_item = r#"{"results":[{"id":"a","accepted":false,"reason":"no"},{"id":"a","accepted":true},{"id":"b","accepted":true}]}"#;
         assert_eq!(refusal(by_item, "a").as_deref(), Some("no"));
         assert_eq!(refusal(by_item, "b"), None);
         let by_absence = r#"{"registered":["a"]}"#;
         assert_eq!(refusal(by_absence, "a"), None);
         assert!(refusal(by_absence, "b").is_some());
         assert_eq!(refusal("{}", "a"), None);
+    }
+
+    /// The same, put to a host that has not answered.
+    fn suspended(channels: &mut Channels, list: &str, bounds: &Bounds) -> u64 {
+        let registration = screened(channels, list, &Mask::default(), bounds);
+        channels.suspend(registration).unwrap()
+    }
+
+    #[test]
+    fn g16_what_a_host_is_judging_counts_for_the_bounds() {
+        let mut channels = Channels::default();
+        let bounds = Bounds {
+            channels: 2,
+            channel_bytes: 60,
+            ..Bounds::default()
+        };
+        let judged = |channels: &Channels, list: &str| {
+            let registration = screened(channels, list, &Mask::default(), &bounds);
+            let refused = registration.refused.into_iter();
+            refused.filter_map(|one| one.refusal).collect::<Vec<_>>()
+        };
+        let first = suspended(&mut channels, r#"[{"id":"a"},{"id":"b"}]"#, &bounds);
+        assert_eq!(judged(&channels, r#"[{"id":"c"}]"#), ["too many channels"]);
+        let again = suspended(&mut channels, r#"[{"id":"b"}]"#, &bounds);
+        let long = r#"[{"id":"b","label":"0123456789012345"}]"#;
+        let heavy = ["too many bytes of channel descriptors"];
+        assert_eq!(judged(&channels, long), heavy);
+        let whole = channels.resume(first).unwrap();
+        channels.accept(whole);
+        assert!(channels.is_pending("b") && !channels.is_pending("a"));
+        channels.resume(again);
+        assert!(!channels.is_pending("b"));
+        assert_eq!((channels.pending_bytes, channels.claimed.len()), (0, 0));
+        assert_eq!(
+            judged(&channels, long),
+            [""; 0],
+            "it replaces what there is"
+        );
+        let longer = r#"[{"id":"b","label":"01234567890123456789012345678901234567"}]"#;
+        assert_eq!(judged(&channels, longer), heavy);
+    }
+
+    #[test]
+    fn g16_channels_that_are_registered_again_leave_room_for_others() {
+        let mut channels = Channels::default();
+        let bounds = Bounds {
+            channels: 3,
+            ..Bounds::default()
+        };
+        let two = r#"[{"id":"a"},{"id":"b"}]"#;
+        let registration = screened(&channels, two, &Mask::default(), &bounds);
+        channels.accept(registration);
+        suspended(&mut channels, two, &bounds);
+        let three = r#"[{"id":"a"},{"id":"b"},{"id":"c"},{"id":"d"}]"#;
+        let registration = screened(&channels, three, &Mask::default(), &bounds);
+        assert_eq!(registration.offered.len(), 3);
+    }
+
+    #[test]
+    fn g16_what_waits_for_a_hosts_verdict_is_bounded_in_bytes() {
+        let mut channels = Channels::default();
+        let large = |bytes| Registration {
+            removed: vec!["x".repeat(bytes)],
+            ..Registration::default()
+        };
+        let first = channels.suspend(large(PENDING_BYTES_MAX)).unwrap();
+        assert_eq!(channels.suspend(large(1)), None);
+        channels.resume(first);
+        assert!(channels.suspend(large(1)).is_some());
     }
 
     #[test]

@@ -123,8 +123,13 @@ impl Traffic {
         }
     }
 
+    /// Whether hosts have not too many of the server's requests (G16).
+    pub(super) fn may_ask(&self) -> bool {
+        self.asks.len() < self.settings.bounds.in_flight
+    }
+
     fn ask_if_room(&mut self, session: SessionId, item: &Item, out: &mut Outbox) {
-        if self.asks.len() < self.settings.bounds.in_flight {
+        if self.may_ask() {
             self.tally.delivered += 1;
             self.ask(session, item.epoch, &item.message, None, false, out);
         } else {

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::rig::{CHAT, REGISTER, Rig, accepted, field, push, request};
+use super::rig::{CHAT, REGISTER, Rig, accepted, field, incoming, push, register, request};
 use crate::engine::answers::{Asker, Call, Calls, Own};
-use crate::engine::channels::{Channels, Registration};
 use crate::engine::decision::Decision;
 use crate::engine::input::HostEvent;
 use crate::engine::settings::{Mask, Settings};
 use crate::engine::timers::Timer;
 use crate::ids::Epoch;
+use crate::wire::jsonrpc::code;
 
 const PLAIN: &str = r#"{"capabilities":{"resources":{"subscribe":true}}}"#;
 const LOGS: &str =
@@ -296,11 +296,69 @@ fn g3_a_removal_of_what_is_not_registered_is_refused() {
     assert_eq!(field(&answer[0], "result.results.0.accepted"), false);
 }
 
+/// Registered, used and removed while a host judges the registration; then what else the server says.
+fn removed_while_judged(more: &[&str]) -> Rig {
+    let mut rig = served();
+    rig.server(REGISTER);
+    rig.server(&incoming(1, "chat:1"));
+    rig.server(
+        r#"{"jsonrpc":"2.0","method":"channels/changed","params":{"removed":["chat:1","chat:2"]}}"#,
+    );
+    more.iter().for_each(|line| rig.server(line));
+    rig
+}
+
+/// The host accepts each registration that it was asked about; what it was told then.
+fn accept_registrations(rig: &mut Rig) -> Vec<String> {
+    let mut told = rig.take_answers(1);
+    told.retain(|line| line.contains("channels/register"));
+    for registration in told {
+        rig.host(1, &accepted(&registration));
+    }
+    methods(&rig.take_answers(1))
+}
+
 #[test]
-fn g16_registrations_that_wait_for_a_host_are_bounded() {
-    let mut channels = Channels::default();
-    let waits = (0..1_000).all(|_| channels.suspend(Registration::default()).is_some());
-    assert!(waits && channels.suspend(Registration::default()).is_none());
+fn g9_a_removal_does_not_overtake_the_registration_that_a_host_judges() {
+    let mut rig = removed_while_judged(&[]);
+    assert_eq!(accept_registrations(&mut rig), ["channels/incoming"]);
+    assert_eq!(rig.traffic.channels.len(), 0);
+}
+
+#[test]
+fn g9_a_channel_that_is_registered_again_after_its_removal_stays() {
+    let added =
+        r#"{"jsonrpc":"2.0","method":"channels/changed","params":{"added":[{"id":"chat:1"}]}}"#;
+    for again in [REGISTER, added] {
+        let mut rig = removed_while_judged(&[again]);
+        accept_registrations(&mut rig);
+        assert_eq!(rig.traffic.channels.len(), 1, "{again}");
+    }
+}
+
+#[test]
+fn g16_what_a_host_is_asked_about_channels_is_bounded() {
+    let mut settings = Settings::default();
+    settings.bounds.in_flight = 2_000;
+    let mut rig = Rig::with(settings);
+    rig.mcpl_host(1);
+    rig.settled();
+    rig.take_sent();
+    (0..2_000).for_each(|n| rig.server(&register(&format!("c{n}"))));
+    assert!(rig.take_sent().is_empty(), "the host judges them");
+    rig.server(REGISTER);
+    rig.server(&request(1, "channels/list", "{}"));
+    let answers = rig.take_sent();
+    assert_eq!(field(&answers[0], "error.code"), code::BUSY);
+    let none = serde_json::json!([]);
+    assert_eq!(
+        field(&answers[1], "result.channels"),
+        none,
+        "by the gateway"
+    );
+    let asked = methods(&rig.take_answers(1));
+    let asked = asked.iter().filter(|one| *one == "channels/register");
+    assert_eq!(asked.count(), 2_000);
 }
 
 #[test]

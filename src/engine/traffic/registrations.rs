@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Traffic;
 use crate::engine::answers::{Ask, Want};
-use crate::engine::channels::{self, Channels, Registration};
+use crate::engine::channels::{Channels, Judgement, Registration};
 use crate::engine::decision::{Decision, DropReason, Hold};
 use crate::engine::input::Moment;
 use crate::engine::outbox::Outbox;
@@ -32,6 +32,7 @@ impl Traffic {
         }
         self.tally.delivered += 1;
         let ids = registration.ids();
+        self.channels.follow(&registration);
         let result = self.channels.accept(registration);
         if let Some(session) = host {
             out.answer(session, message.with("", &borrowed(&changes)));
@@ -90,7 +91,9 @@ impl Traffic {
         at: Moment,
         out: &mut Outbox,
     ) {
-        let Some(ticket) = self.channels.suspend(registration) else {
+        let asks = self.may_ask();
+        let ticket = asks.then(|| self.channels.suspend(registration));
+        let Some(ticket) = ticket.flatten() else {
             let error = Error::new(code::BUSY, "too many registrations wait; try again later");
             return self.refuse_server(item.epoch, &item.message, &error, out);
         };
@@ -105,7 +108,7 @@ impl Traffic {
     pub(super) fn list_channels(&mut self, item: &Item, at: Moment, out: &mut Outbox) {
         self.tally.delivered += 1;
         let message = &item.message;
-        let Some(session) = self.hosts.serving() else {
+        let Some(session) = self.hosts.serving().filter(|_| self.may_ask()) else {
             if let Some(id) = message.id_text() {
                 let listing = self.channels.listing();
                 self.answer_server(item.epoch, jsonrpc::response(id, &listing), out);
@@ -145,8 +148,9 @@ impl Traffic {
         let as_it_is = registration.refused.is_empty();
         let ids = registration.ids();
         let result = answer.result().map(|verdicts| {
-            let refusal = |id: &str| channels::refusal(verdicts, id);
-            self.channels.settle(registration, refusal)
+            let judgement = Judgement::read(verdicts);
+            self.channels
+                .settle(registration, |id| judgement.refusal(id))
         });
         if let Some(id) = &ask.id {
             let frame = match result {
@@ -263,6 +267,7 @@ impl Traffic {
         if self.waiting.unpark(settled) {
             self.flush(at, out);
         }
+        self.channels.leave(ids);
     }
 }
 
