@@ -83,6 +83,8 @@ struct Visitor<'a> {
     events: Events,
     draw: Rng,
     account: Account,
+    /// How many more messages it answers in this visit.
+    answers: usize,
     deaths: usize,
 }
 
@@ -107,6 +109,12 @@ impl Visitor<'_> {
         let mut host = self.gateway.connect("chat").await;
         host.ask_to_serve().await;
         self.account.new_session();
+        // Every other one falls silent, so that it goes with messages that it has not answered.
+        self.answers = if self.draw.bool() {
+            self.draw.usize(..100)
+        } else {
+            usize::MAX
+        };
         let until = self.deaths + deaths;
         while self.deaths < until {
             tokio::select! {
@@ -121,6 +129,10 @@ impl Visitor<'_> {
         match message.method.as_deref() {
             Some("channels/incoming") => {
                 let number = self.account.receive(message);
+                if self.answers == 0 {
+                    return;
+                }
+                self.answers -= 1;
                 let item = json!({"messageId": format!("m-{number}"), "accepted": true});
                 host.reply(message, json!({"results": [item], "by": "the host"}))
                     .await;
@@ -171,6 +183,7 @@ async fn g2_g5_g7_g9_g13_a1_a_bridge_killed_at_every_point_of_its_life_loses_not
         gateway: &gateway,
         draw,
         account: Account::default(),
+        answers: 0,
         deaths: 0,
     };
     while visitor.deaths < deaths {
@@ -189,6 +202,7 @@ async fn g2_g5_g7_g9_g13_a1_a_bridge_killed_at_every_point_of_its_life_loses_not
 async fn settle(visitor: &mut Visitor<'_>, bridge: &Bridge, life: usize) {
     let gateway = visitor.gateway;
     let mut host = visitor.visit(0).await;
+    visitor.answers = usize::MAX;
     let quiet = gateway.until_server("chat", |server| {
         let waiting = ["held", "kept"].map(|queue| server[queue]["requests"].as_u64().unwrap());
         server["epoch"] == life
@@ -237,6 +251,7 @@ async fn check(visitor: &Visitor<'_>, bridge: &Bridge, lives: &[String]) {
         diary.refusals(),
     );
     assert!(missing <= untold + unread, "{missing} are missing");
+    assert!(account.redelivered > 0, "every host answered all");
     for reason in [
         "held_full",
         "kept_full",
