@@ -345,6 +345,22 @@ mod tests {
     }
 
     #[test]
+    fn p9_the_masks_list_is_an_allowlist_and_of_a_set_declared_twice_the_disabled_one_counts() {
+        let mask = Mask {
+            enabled_feature_sets: Some(names(&["chat"])),
+            ..Mask::default()
+        };
+        assert_eq!(Terms::new(CHAT, false, &mask, None).enabled, ["chat"]);
+        let twice = r#"{"pushEvents":true,"featureSets":[{"name":"a","uses":["pushEvents"]},{"name":"a"}]}"#;
+        let terms = Terms::new(twice, false, &Mask::default(), None);
+        assert_eq!(terms.feature_sets().get("a"), Some(&false));
+        let many: Vec<String> = (0..2_000).map(|n| format!(r#"{{"name":"{n}"}}"#)).collect();
+        let many = format!(r#"{{"featureSets":[{}]}}"#, many.join(","));
+        let terms = Terms::new(&many, false, &Mask::default(), None);
+        assert_eq!(terms.feature_sets().len(), FEATURE_SETS_MAX);
+    }
+
+    #[test]
     fn p9_the_older_array_form_is_read() {
         let older = r#"{"pushEvents":true,"featureSets":[{"name":"a","uses":["pushEvents"]},{"uses":["x"]},3]}"#;
         let terms = Terms::new(older, false, &Mask::default(), None);

@@ -524,10 +524,7 @@ impl Waiting {
     /// The held request of `epoch` under the id that the server chose (G4).
     pub(super) fn find(&self, epoch: Epoch, id: &str) -> Option<Seq> {
         let is_it = |item: &Item| {
-            item.epoch == epoch
-                && !item.kept
-                && item.place != Place::Out
-                && item.message.id_text() == Some(id)
+            item.epoch == epoch && item.place != Place::Out && item.message.id_text() == Some(id)
         };
         let mut newest = self.items.iter().rev();
         newest.find(|(_, item)| is_it(item)).map(|(seq, _)| *seq)

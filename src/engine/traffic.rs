@@ -13,6 +13,8 @@ mod guards;
 mod hooks;
 mod itemised;
 mod keeping;
+#[cfg(test)]
+mod limits;
 mod lists;
 mod manifest;
 mod permits;

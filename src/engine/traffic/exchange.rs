@@ -175,11 +175,13 @@ impl Traffic {
             // It was told that its server gave no receipt, and asks again (P3).
             self.renegotiate(at, out);
         }
-        let id = message.id();
-        if let (Some(held), Some(id)) = (self.hosts.get_mut(session), id)
-            && held.updates.len() < UPDATES_MAX
-        {
-            held.updates.push(id);
+        let held = self.hosts.get_mut(session);
+        match (
+            held.filter(|held| held.updates.len() < UPDATES_MAX),
+            message.id(),
+        ) {
+            (Some(held), Some(id)) => held.updates.push(id),
+            _ => self.reply(session, message, self.last_receipt(), out),
         }
         self.answer_updates(at, out);
     }
@@ -207,16 +209,16 @@ impl Traffic {
         }
     }
 
+    fn last_receipt(&self) -> &str {
+        self.policy.receipt().unwrap_or(r#"{"accepted":true}"#)
+    }
+
     /// Answers the updates that wait, once no exchange runs.
     fn answer_updates(&mut self, at: Moment, out: &mut Outbox) {
         if self.serving.is_some() && self.policy.is_busy() {
             return;
         }
-        let receipt = self
-            .policy
-            .receipt()
-            .unwrap_or(r#"{"accepted":true}"#)
-            .to_owned();
+        let receipt = self.last_receipt().to_owned();
         let mut answered = Vec::new();
         for (id, session) in self.hosts.each_mut() {
             for update in session.updates.drain(..) {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::rig::{CHAT, REGISTER, Rig, accepted, field, incoming, push, register, request};
+use super::rig::{ALL, CHAT, REGISTER, Rig, accepted, field, incoming, push, register, request};
 use crate::engine::answers::{Asker, Call, Calls, Own};
-use crate::engine::decision::Decision;
+use crate::engine::channels::{Channels, Registration};
+use crate::engine::decision::{Decision, Hold};
 use crate::engine::input::HostEvent;
-use crate::engine::settings::{Mask, Settings};
+use crate::engine::settings::{Bounds, Mask, Settings};
 use crate::engine::timers::Timer;
 use crate::ids::Epoch;
 use crate::wire::jsonrpc::code;
@@ -401,4 +402,273 @@ fn g13_a_session_that_another_replaces_leaves_it_what_it_had_not_answered() {
     }
     assert_eq!(rig.take_dismissed(), [(1, 4408)]);
     assert_eq!(rig.traffic.hosts.len(), 1);
+}
+
+fn update(rig: &mut Rig, id: u64, params: &str) {
+    rig.host(1, &request(id, "featureSets/update", params));
+}
+
+fn told(rig: &Rig, decision: &Decision) -> usize {
+    rig.decisions.iter().filter(|one| *one == decision).count()
+}
+
+#[test]
+fn p1_the_same_update_again_is_neither_recorded_nor_told_again() {
+    let mut rig = served();
+    rig.take_records();
+    for id in [1, 2] {
+        update(&mut rig, id, r#"{"effectiveCapabilities":["pushEvents"]}"#);
+        if id == 1 {
+            rig.accept();
+        }
+    }
+    assert_eq!(rig.take_answers(1).len(), 2);
+    assert_eq!(rig.take_records().len(), 1);
+    let serves = |decision: &&Decision| matches!(decision, Decision::HostServes { .. });
+    assert_eq!(rig.decisions.iter().filter(serves).count(), 1);
+}
+
+#[test]
+fn p1_an_update_is_answered_when_its_transport_goes_and_past_the_bound_at_once() {
+    let mut rig = served();
+    for id in 0..17 {
+        let paths = if id % 2 == 0 { "pushEvents" } else { "tools" };
+        let params = format!(r#"{{"effectiveCapabilities":["{paths}"]}}"#);
+        update(&mut rig, id, &params);
+    }
+    assert_eq!(field(&rig.take_answers(1)[0], "id"), 16);
+    rig.lose();
+    assert_eq!(rig.take_answers(1).len(), 16);
+}
+
+#[test]
+fn p1_a_call_that_is_over_gives_its_caller_no_requests_of_the_server() {
+    let mut rig = Rig::new();
+    rig.settled();
+    rig.client(2, r#"{"sampling":{}}"#);
+    rig.client(3, r#"{"sampling":{}}"#);
+    rig.take_sent();
+    rig.host(3, &call(1));
+    let id = field(&rig.take_sent()[0], "id");
+    rig.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#));
+    rig.take_answers(3);
+    rig.server(&request(1, "sampling/createMessage", "{}"));
+    assert_eq!(rig.take_answers(2).len(), 1);
+}
+
+#[test]
+fn g16_requests_in_flight_to_hosts_are_bounded() {
+    let mut rig = Rig::with(Settings {
+        bounds: Bounds {
+            in_flight: 1,
+            ..Bounds::default()
+        },
+        ..Settings::default()
+    });
+    rig.mcpl_host(1);
+    rig.adopt(CHAT);
+    rig.accept();
+    for id in [1, 2] {
+        rig.server(&request(id, "inference/request", "{}"));
+    }
+    assert_eq!(rig.take_answers(1).len(), 1);
+    let refused = rig.take_sent().pop().unwrap();
+    assert_eq!(field(&refused, "id"), 2);
+}
+
+#[test]
+fn p3_a_receipt_does_not_enable_what_was_disabled_meanwhile() {
+    let mut rig = Rig::new();
+    rig.mcpl_host(1);
+    rig.adopt(ALL);
+    let first = field(&rig.take_sent()[0], "id");
+    let params = r#"{"effectiveCapabilities":["pushEvents"],"disabled":["chat"]}"#;
+    update(&mut rig, 1, params);
+    rig.server(&format!(
+        r#"{{"jsonrpc":"2.0","id":{first},"result":{{"accepted":true}}}}"#
+    ));
+    assert_eq!(rig.traffic.policy.feature_set("chat"), Some(false));
+}
+
+#[test]
+fn p4_a_later_refusal_takes_away_what_was_granted() {
+    let mut rig = served();
+    update(&mut rig, 1, r#"{"effectiveCapabilities":["pushEvents"]}"#);
+    rig.receipt(r#"{"accepted":false,"fallback":"mcp-only"}"#);
+    assert!(rig.traffic.policy.granted().is_empty());
+}
+
+#[test]
+fn p7_an_error_that_is_not_of_an_unknown_method_grants_nothing_whatever_the_operator_says() {
+    let mut rig = Rig::with(Settings {
+        grant_without_receipt: true,
+        ..Settings::default()
+    });
+    rig.adopt(CHAT);
+    let id = field(&rig.take_sent()[0], "id");
+    rig.server(&format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"m"}}}}"#
+    ));
+    assert!(rig.traffic.policy.granted().is_empty());
+}
+
+/// The server announces a change, and answers the fetch with that.
+fn change(rig: &mut Rig, domain: &str, answer: &str) {
+    rig.wait(Duration::from_secs(5));
+    rig.take_sent();
+    let params = format!(r#"{{"domains":["{domain}"]}}"#);
+    rig.server(&request(9, "mcpl/manifestChanged", &params));
+    let sent = rig.take_sent();
+    assert_eq!(field(&sent[0], "result"), serde_json::json!({}));
+    assert_eq!(methods(&sent), ["answer", "mcpl/manifest"]);
+    let id = field(&sent[1], "id");
+    rig.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
+}
+
+const MORE: &str =
+    r#""result":{"version":"0.5","pushEvents":true,"modelInfo":true,"channels":true}"#;
+
+#[test]
+fn p8_a_manifest_that_overtakes_another_names_the_domains_of_both() {
+    let mut rig = served();
+    change(&mut rig, "capabilities", MORE);
+    change(
+        &mut rig,
+        "tagOntology",
+        r#""result":{"version":"0.5","modelInfo":true}"#,
+    );
+    rig.wait(Duration::from_secs(60));
+    let named = rig.decisions.iter().find_map(|decision| {
+        let Decision::Manifest { domains, .. } = decision else {
+            return None;
+        };
+        Some(domains.len())
+    });
+    assert_eq!(named, Some(2));
+}
+
+#[test]
+fn p8_a_manifest_that_waits_for_its_receipt_ends_with_its_transport() {
+    let mut rig = served();
+    change(&mut rig, "capabilities", MORE);
+    rig.take_sent();
+    rig.lose();
+    rig.adopt(CHAT);
+    assert!(!rig.take_sent()[0].contains("modelInfo"));
+}
+
+#[test]
+fn p8_after_a_fetch_that_failed_the_next_announcement_is_fetched() {
+    let mut rig = served();
+    let fails = r#""error":{"code":-1,"message":"m"}"#;
+    change(&mut rig, "capabilities", fails);
+    change(&mut rig, "capabilities", fails);
+}
+
+#[test]
+fn a6_hosts_are_told_that_the_mask_over_tools_changed() {
+    let mut rig = Rig::without(&[]);
+    rig.take_answers(1);
+    rig.mask(&["pushEvents"]);
+    let told = methods(&rig.take_answers(1));
+    assert!(
+        told.contains(&"notifications/tools/list_changed".to_owned()),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn g2_g3_a_loss_closes_the_planes_and_ends_a_refresh_of_the_lists() {
+    let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    let mut rig = served();
+    rig.server(changed);
+    assert!(rig.traffic.gate.is_held(Hold::ListRefresh));
+    rig.lose();
+    assert_eq!(rig.traffic.gate.holds(), [Hold::Policy]);
+}
+
+#[test]
+fn g3_a_server_without_mcpl_is_held_for_nothing() {
+    let mut rig = Rig::new();
+    rig.settled();
+    assert!(rig.traffic.gate.is_held(Hold::NoHost));
+    rig.take_sent();
+    rig.lose();
+    rig.adopt(r#"{"capabilities":{"tools":{}}}"#);
+    rig.client(2, "{}");
+    rig.event(2, HostEvent::Detached);
+    rig.server(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#);
+    assert!(rig.traffic.gate.holds().is_empty());
+}
+
+#[test]
+fn g3_a_pause_is_told_once_and_its_end_not_as_an_opening_where_no_host_serves() {
+    let mut rig = Rig::new();
+    rig.settled();
+    pause(&mut rig, true);
+    pause(&mut rig, true);
+    pause(&mut rig, false);
+    assert_eq!(told(&rig, &Decision::Paused(true)), 1);
+    let lifted = |decision: &Decision| {
+        let Decision::HoldLifted { hold, .. } = decision else {
+            return false;
+        };
+        *hold == Hold::Pause
+    };
+    assert!(!rig.decisions.iter().any(lifted));
+}
+
+#[test]
+fn g5_channels_end_with_the_process_that_registered_them() {
+    let mut rig = Rig::new();
+    rig.settled();
+    rig.server(REGISTER);
+    rig.mcpl_host(1);
+    rig.take_sent();
+    rig.lose();
+    rig.settled();
+    rig.take_answers(1);
+    rig.server(&incoming(1, "chat:1"));
+    assert!(rig.take_answers(1).is_empty());
+}
+
+#[test]
+fn g6_a_changed_age_holds_for_what_is_kept_from_then_on() {
+    let mut rig = Rig::new();
+    let settings = Settings {
+        kept_max_age: Duration::from_secs(10),
+        ..Settings::default()
+    };
+    rig.run(|traffic, at, out| traffic.configure(settings.into(), at, out));
+    rig.adopt(CHAT);
+    rig.server(&push(1));
+    rig.take_sent();
+    rig.lose();
+    rig.wait(Duration::from_secs(10));
+    assert_eq!(rig.dropped("kept_too_old"), 1);
+}
+
+#[test]
+fn g7_a_connection_that_came_back_is_not_closed_for_good() {
+    let mut rig = Rig::new();
+    rig.adopt(CHAT);
+    rig.take_sent();
+    rig.lose_with(true);
+    rig.mcpl_host(1);
+    rig.settled();
+    rig.server(&push(1));
+    rig.event(1, HostEvent::Detached);
+    assert_eq!(rig.waiting(), [1, 0, 0, 0]);
+}
+
+#[test]
+fn a7_a_chunk_is_of_an_inference_alone() {
+    let mut rig = served();
+    rig.server(&request(5, "x/ask", "{}"));
+    let id = field(&rig.take_answers(1)[0], "id");
+    let chunk =
+        format!(r#"{{"jsonrpc":"2.0","method":"inference/chunk","params":{{"requestId":{id}}}}}"#);
+    rig.host(1, &chunk);
+    assert!(rig.take_sent().is_empty());
+    assert_eq!(rig.dropped("unmatched"), 1);
 }
