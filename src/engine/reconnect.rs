@@ -216,6 +216,11 @@ mod tests {
         }
         let wait = Reconnect::resume(31).wait(&capped(Duration::MAX), -1.0);
         assert_eq!(wait, WAIT_MAX);
+        let endless = Settings {
+            interval: Duration::MAX,
+            ..capped(Duration::MAX)
+        };
+        assert_eq!(Reconnect::default().wait(&endless, 1.0), WAIT_MAX);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Histories of one server on a simulated clock, held against the rules.
 
 mod boundary;
+mod guards;
 mod handshake;
 mod histories;
 mod probes;

@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
-use super::rig::{CHAT, REGISTER, Rig, push};
+use super::rig::{CHAT, REGISTER, Rig, push, request};
+use crate::engine::admission;
 use crate::engine::input::{HostEvent, Stored};
+use crate::engine::inventory::{Inventory, List, Read};
 use crate::engine::settings::{Bounds, Settings};
 
 fn bounded(bounds: Bounds) -> Rig {
@@ -91,4 +93,70 @@ fn g6_the_bound_holds_for_what_a_host_went_with_which_is_not_too_old_while_it_ju
     assert_eq!(rig.dropped("kept_too_old"), 0);
     rig.event(1, HostEvent::Detached);
     assert_eq!(rig.dropped("kept_full"), 1);
+}
+
+#[test]
+fn g14_what_is_stored_or_with_a_host_is_not_refused_when_the_disk_fails() {
+    for with_host in [false, true] {
+        let mut rig = bounded(Bounds {
+            kept_requests: 0,
+            ..Bounds::default()
+        });
+        rig.resume(Vec::new());
+        if with_host {
+            rig.mcpl_host(1);
+        }
+        rig.settled();
+        rig.server(&push(1));
+        rig.take_sent();
+        rig.stored(u64::from(!with_host), false);
+        rig.wait(Duration::from_secs(11));
+        rig.stored(0, true);
+        assert!(rig.take_sent().is_empty(), "with a host: {with_host}");
+    }
+}
+
+#[test]
+fn a3_a_changed_time_of_accepting_holds_for_what_comes_from_then_on() {
+    let mut rig = Rig::new();
+    rig.resume(Vec::new());
+    rig.settled();
+    let settings = Settings {
+        accept_after: Duration::from_secs(1),
+        ..Settings::default()
+    };
+    rig.run(|traffic, at, out| traffic.configure(settings.into(), at, out));
+    rig.take_sent();
+    rig.server(&push(1));
+    rig.stored(1, false);
+    rig.wait(Duration::from_secs(1));
+    assert_eq!(rig.take_sent().len(), 1);
+}
+
+#[test]
+fn a3_a_result_that_refuses_one_of_its_items_does_not_accept() {
+    let result = r#"{"results":[{"accepted":true},{"accepted":false}]}"#;
+    assert!(!admission::is_accepting(result));
+    assert!(admission::is_accepting(
+        r#"{"results":[{"accepted":true}]}"#
+    ));
+}
+
+#[test]
+fn g15_a_server_is_asked_for_nothing_that_it_does_not_have() {
+    let mut rig = Rig::new();
+    rig.client(2, "{}");
+    rig.host(2, &request(1, "logging/setLevel", r#"{"level":"info"}"#));
+    rig.host(2, &request(2, "resources/subscribe", r#"{"uri":"a"}"#));
+    rig.adopt(r#"{"capabilities":{}}"#);
+    assert!(rig.take_sent().is_empty());
+}
+
+#[test]
+fn g16_the_bytes_of_a_list_are_bounded() {
+    let mut inventory = Inventory::default();
+    inventory.want(List::Tools, true);
+    inventory.start();
+    let page = format!(r#"{{"tools":["{}"]}}"#, "x".repeat(16 << 20));
+    assert!(matches!(inventory.read(&page).0, Read::Failed(_)));
 }
