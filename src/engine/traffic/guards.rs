@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use super::rig::{ALL, CHAT, REGISTER, Rig, accepted, field, incoming, push, register, request};
 use crate::engine::answers::{Asker, Call, Calls, Own};
-use crate::engine::channels::{Channels, Registration};
 use crate::engine::decision::{Decision, Hold};
 use crate::engine::input::HostEvent;
 use crate::engine::settings::{Bounds, Mask, Settings};
