@@ -1,7 +1,8 @@
 //! The whole of what an operator is given, at thirty times its pace: the real gateway on servers with a history each,
-//! a real Prometheus and Alertmanager on the shipped rules and settings, and a sink for what they announce. Each of the
-//! three is killed while servers are down and while they are well. What is announced is one down per episode and one
-//! clear per end of one, as the engine decided it, and every panel of the dashboards has something to show.
+//! a real Prometheus and Alertmanager on the shipped rules and settings, a sink for what they announce, and a real OTLP
+//! receiver. Each of the first three is killed while servers are down and while they are well. What is announced is one
+//! down per episode and one clear per end of one, as the engine decided it, every panel of the dashboards has something
+//! to show, and each epoch is a trace that tells what its events tell.
 //!
 //! `TIDEGATE_RENDER=1` leaves the dashboards as pictures in target/observability.
 #![allow(
@@ -31,6 +32,7 @@ mod panels;
 mod run;
 mod scripted;
 mod sink;
+mod spans;
 mod stack;
 
 use std::time::Duration;
@@ -85,6 +87,7 @@ async fn s3_s4_s7_every_episode_is_announced_once_and_its_end_once_whoever_is_ki
 
     nothing_else_was_announced(&run).await;
     operators_see_all_of_it(&run).await;
+    run.traces_agree().await;
 }
 
 /// A connection that nearly lasts is no recovery; and meanwhile Alertmanager is killed.

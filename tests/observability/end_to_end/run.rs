@@ -12,6 +12,7 @@ use crate::events::Event;
 use crate::gateway::{Gateway, Place};
 use crate::scripted::Scripted;
 use crate::sink::{self, Sink};
+use crate::spans::Spans;
 use crate::stack::Stack;
 
 /// Everything that runs, and what the engine decided.
@@ -21,16 +22,24 @@ pub(crate) struct Run {
     pub(crate) gateway: Gateway,
     pub(crate) sink: Sink,
     pub(crate) stack: Stack,
+    spans: Spans,
     host: JoinHandle<()>,
     /// The down and clear edges of the gateways that were killed.
     edges: Vec<Event>,
+    /// The ends of epochs, of these too.
+    ends: Vec<Event>,
     pub(crate) began: u128,
 }
+
+const EDGES: &str = "down,clear";
+/// Each ends an epoch.
+const ENDS: &str = "ended,attempt-failed";
 
 impl Run {
     pub(crate) async fn start() -> Self {
         let began = sink::now();
-        let place = Place::new();
+        let spans = Spans::receive().await;
+        let place = Place::with(spans.telemetry());
         let lives = place.file("lives");
         fs::create_dir(&lives).unwrap();
         let scripted = Scripted::new(&lives);
@@ -44,8 +53,10 @@ impl Run {
             gateway,
             sink,
             stack,
+            spans,
             host,
             edges: Vec::new(),
+            ends: Vec::new(),
             began,
         }
     }
@@ -59,14 +70,35 @@ impl Run {
     /// Kills the gateway, and starts it again in the same place.
     pub(crate) async fn kill_gateway(&mut self) {
         self.host.abort();
-        let (edges, started) = (decided(&self.gateway).await, self.started().await);
+        let (edges, started) = (decided(&self.gateway, EDGES).await, self.started().await);
         self.edges.extend(edges);
+        self.ends_are_told().await;
+        let open = self.gateway.server("steady").await["traceId"].take();
         self.gateway.replace_killed(&self.scripted.servers).await;
         self.host = attach(&self.gateway).await;
+        self.spans.until_died(&open).await;
         let again = format!("process_start_time_seconds{{job=\"tidegate\"}} > {started}");
         self.stack.until(&again).await;
         self.stack.until_evaluated(4).await;
         self.reached("the gateway was killed");
+    }
+
+    /// Waits until the root of each epoch that this gateway has ended is with the receiver.
+    async fn ends_are_told(&mut self) {
+        let ends = decided(&self.gateway, ENDS).await;
+        self.spans.until_told(&ends).await;
+        self.ends.extend(ends);
+    }
+
+    /// Ends the gateway, and holds the trace of each epoch of the run against its events.
+    pub(crate) async fn traces_agree(&mut self) {
+        self.ends_are_told().await;
+        self.host.abort();
+        let status = self.gateway.terminate().await;
+        assert!(status.success(), "{status}");
+        self.spans.until_closed().await;
+        let roots = self.spans.assert_tell(&self.ends);
+        self.reached(&format!("{roots} epochs are traces"));
     }
 
     /// Kills Prometheus, and starts it again.
@@ -95,7 +127,7 @@ impl Run {
         let told = self.sink.of(server);
         let said: Vec<_> = told.iter().map(|notice| notice.status.as_str()).collect();
         assert_eq!(said, statuses, "{server}: {told:#?}");
-        let last = decided(&self.gateway).await;
+        let last = decided(&self.gateway, EDGES).await;
         let is_of_it = |edge: &&Event| edge.is(server, "down") || edge.is(server, "clear");
         let edges: Vec<_> = self.edges.iter().chain(&last).filter(is_of_it).collect();
         let named = statuses.iter().map(|status| match *status {
@@ -117,12 +149,10 @@ impl Drop for Run {
     }
 }
 
-/// The edges that a gateway has decided since its start.
-async fn decided(gateway: &Gateway) -> Vec<Event> {
-    let asked = gateway.request(
-        "/api/v1/events?kind=down,clear",
-        "Accept: application/json\r\n",
-    );
+/// What a gateway has decided since its start, of these kinds.
+async fn decided(gateway: &Gateway, kinds: &str) -> Vec<Event> {
+    let path = format!("/api/v1/events?kind={kinds}");
+    let asked = gateway.request(&path, "Accept: application/json\r\n");
     let mut answer = String::new();
     asked.await.read_to_string(&mut answer).await.unwrap();
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
