@@ -16,6 +16,7 @@ use crate::face::{listener, websocket};
 use crate::journal::{self, Journal};
 use crate::notify::{self, Notifier};
 use crate::observe::Observer;
+use crate::observe::traces::Operation;
 use crate::transport;
 
 /// How often the loop is asked how late it is.
@@ -167,6 +168,18 @@ impl App {
 
 impl Parts {
     async fn reload(&self) -> Result<(), Vec<Problem>> {
+        let operation = Operation::reload();
+        let reloaded = operation.run(self.apply_file()).await;
+        let outcome = match &reloaded {
+            Ok(()) if self.observer.is_stale() => "partly",
+            Ok(()) => "reloaded",
+            Err(_) => "refused",
+        };
+        operation.ended(outcome, outcome != "reloaded");
+        reloaded
+    }
+
+    async fn apply_file(&self) -> Result<(), Vec<Problem>> {
         let mut current = self.config.lock().await;
         let loaded = config::load(&current.file, &|name| std::env::var(name).ok());
         let new = loaded.inspect_err(|problems| {

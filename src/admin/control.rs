@@ -8,14 +8,28 @@ use serde_json::{Value, json};
 use super::fault::Fault;
 use super::{Desk, api};
 use crate::engine::input::Operator;
+use crate::observe::traces::Operation;
 
 /// Answers with the server as it is once the engine has heard of it.
 pub(super) async fn operate(
     State(desk): State<Desk>,
     Path((id, verb)): Path<(String, String)>,
 ) -> Result<Json<Value>, Fault> {
-    let command = command(&verb).ok_or(Fault::UnknownVerb(verb))?;
-    desk.admin.gateway.operate(&id, command).await?;
+    let Some(command) = command(&verb) else {
+        return Err(Fault::UnknownVerb(verb));
+    };
+    let operation = Operation::control(&verb);
+    let done = desk.admin.gateway.operate(&id, command);
+    match operation.run(done).await {
+        Ok(()) => {
+            operation.server(&id);
+            operation.ended("done", false);
+        }
+        Err(unknown) => {
+            operation.ended("unknown_server", true);
+            return Err(unknown.into());
+        }
+    }
     api::one(&desk, &id).await.map(Json)
 }
 

@@ -27,12 +27,12 @@ pub(super) fn run(options: &Options) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let _log = match log::init(config.log_json, &config.log_level) {
-        Ok(guard) => guard,
-        Err(error) => return fail(2, &error),
-    };
     let observer = match observer(&config) {
         Ok(observer) => observer,
+        Err(error) => return fail(2, &error),
+    };
+    let _log = match log::init(config.log_json, &config.log_level, &observer) {
+        Ok(guard) => guard,
         Err(error) => return fail(2, &error),
     };
     for warning in &config.warnings {

@@ -83,7 +83,7 @@ async fn play(options: &Options, stage: &Stage) -> Result<bool, Failure> {
     };
     let config = configure(&plan, stage, options.lose)?;
     let observer = Observer::new(&config.name);
-    let _log = log::init(false, LOG)?;
+    let _log = log::init(false, LOG, &observer)?;
     let events = observer.events().subscribe(None);
     let app = App::start(config, observer).await?;
     let (mut show, mut hosts) = Show::begin(plan, stage, &app, events);

@@ -17,6 +17,7 @@ use crate::driver::Gateway;
 use crate::engine::output::Posted;
 use crate::ids::ServerId;
 use crate::journal::Journal;
+use crate::observe::traces::Operation;
 use crate::observe::{Notice, Observer};
 
 /// The journal's area of what outlets remember.
@@ -29,6 +30,16 @@ pub(super) enum Sink {
     Channel { server: ServerId, channel: String },
     /// A URL.
     Webhook { client: Client, url: SecretString },
+}
+
+impl Sink {
+    /// Its kind, as metrics and traces name it.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Channel { .. } => "status_channel",
+            Self::Webhook { .. } => "webhook",
+        }
+    }
 }
 
 /// An outlet as a configuration has it.
@@ -126,11 +137,7 @@ impl Outlet {
     }
 
     fn count(&self, notice: Notice) {
-        let outlet = match self.sink {
-            Sink::Channel { .. } => "status_channel",
-            Sink::Webhook { .. } => "webhook",
-        };
-        self.observer.noticed(outlet, notice);
+        self.observer.noticed(self.sink.label(), notice);
     }
 
     /// Tells what is to be told until it is stopped.
@@ -152,12 +159,19 @@ impl Outlet {
         let Some(note) = begun else {
             return self.wait().await;
         };
-        let (told, why) = self.send(gateway, &note).await;
+        let operation = Operation::notice(self.sink.label());
+        if let Sink::Channel { server, .. } = &self.sink {
+            operation.server(server.as_str());
+        }
+        let (told, why) = operation.run(self.send(gateway, &note)).await;
+        let notice = notice(told);
+        operation.ended(notice.label(), notice != Notice::Delivered);
         let mut ledger = self.ledger();
         let failed_before = ledger.failures() > 0;
         ledger.end(told, now());
         self.store(&mut ledger);
         drop(ledger);
+        self.count(notice);
         self.report(told, &why, failed_before);
     }
 
@@ -188,23 +202,23 @@ impl Outlet {
     fn report(&self, told: Told, why: &str, failed_before: bool) {
         let label = &self.label;
         match told {
-            Told::Yes => {
-                self.count(Notice::Delivered);
-                if failed_before {
-                    tracing::info!("{label} takes down and clear again");
-                }
-            }
+            Told::Yes if failed_before => tracing::info!("{label} takes down and clear again"),
             Told::Never => {
-                self.count(Notice::Dropped);
                 tracing::error!("{label} does not take an edge, which is dropped: {why}");
             }
-            Told::No(_) | Told::Unknown => {
-                self.count(Notice::Failed);
-                if !failed_before {
-                    tracing::warn!("{label} does not take an edge, which waits: {why}");
-                }
+            Told::No(_) | Told::Unknown if !failed_before => {
+                tracing::warn!("{label} does not take an edge, which waits: {why}");
             }
+            Told::Yes | Told::No(_) | Told::Unknown => {}
         }
+    }
+}
+
+fn notice(told: Told) -> Notice {
+    match told {
+        Told::Yes => Notice::Delivered,
+        Told::Never => Notice::Dropped,
+        Told::No(_) | Told::Unknown => Notice::Failed,
     }
 }
 

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::filter::FilterExt as _;
+use tracing_subscriber::fmt::{self, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
-use super::Told;
+use super::traces::{Operations, others};
+use super::{Observer, Told};
 use crate::ids::ServerId;
 use crate::wire::redact::escaped;
 
@@ -57,14 +60,15 @@ enum Job {
     Stop,
 }
 
-/// Sends the process's log to stderr, as text or as JSON. `filter` is a level or a filter of `EnvFilter`.
+/// Sends the process's log to stderr, as text or as JSON, and the gateway's own operations to the observer's traces,
+/// where it has any. `filter` is a level or a filter of `EnvFilter`, for the log alone.
 ///
 /// # Errors
 /// Where the filter cannot be read, or the process has a log already.
-pub fn init(json: bool, filter: &str) -> Result<Guard, Error> {
+pub fn init(json: bool, filter: &str, observer: &Observer) -> Result<Guard, Error> {
     let filter = filter_of(filter)?;
     let (lines, guard) = start(io::stderr(), &DROPPED)?;
-    let subscriber = subscriber(json, filter, lines);
+    let subscriber = subscriber(json, filter, lines, observer.operations());
     tracing::subscriber::set_global_default(subscriber).map_err(|_| Error::Taken)?;
     Ok(guard)
 }
@@ -86,17 +90,20 @@ fn subscriber(
     json: bool,
     filter: EnvFilter,
     lines: Lines,
-) -> Box<dyn tracing::Subscriber + Send + Sync> {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    operations: Option<Operations>,
+) -> impl tracing::Subscriber + Send + Sync {
+    let log = fmt::layer()
         .with_ansi(false)
         .with_target(false)
         .with_writer(lines);
-    if json {
-        Box::new(builder.json().flatten_event(true).finish())
+    let log = if json {
+        log.json().flatten_event(true).boxed()
     } else {
-        Box::new(builder.finish())
-    }
+        log.boxed()
+    };
+    let mut layers = vec![log.with_filter(filter.and(others())).boxed()];
+    layers.extend(operations);
+    tracing_subscriber::registry().with(layers)
 }
 
 /// Writes a line about a server.
@@ -197,6 +204,7 @@ impl Drop for Guard {
 mod tests {
     use std::sync::mpsc::Sender;
 
+    use super::super::traces::Operation;
     use super::*;
     use crate::engine::decision::Decision;
     use crate::ids::Epoch;
@@ -225,7 +233,7 @@ mod tests {
         drop(opener);
         static DROPPED: AtomicU64 = AtomicU64::new(0);
         let (writer, guard) = start(Sink { taken, open }, &DROPPED).unwrap();
-        let subscriber = subscriber(json, filter_of(filter).unwrap(), writer);
+        let subscriber = subscriber(json, filter_of(filter).unwrap(), writer, None);
         tracing::subscriber::with_default(subscriber, told);
         drop(guard);
         lines.iter().collect()
@@ -283,6 +291,22 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_the_same_within_a_traced_operation() {
+        let within = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            let operation = Operation::reload();
+            let work = operation.run(async { say(&down("gone")) });
+            runtime.unwrap().block_on(work);
+        };
+        for json in [false, true] {
+            let alone = lines_of(json, "trace", || say(&down("gone")));
+            let lines = lines_of(json, "trace", within);
+            let untimed = |lines: &[String]| lines[0].split_once('Z').unwrap().1.to_owned();
+            assert_eq!(untimed(&lines), untimed(&alone));
+        }
+    }
+
+    #[test]
     fn what_the_filter_leaves_out_is_not_written() {
         assert!(lines_of(false, "off", || say(&down("gone"))).is_empty());
         let error = filter_of("tidegate=loud").unwrap_err().to_string();
@@ -295,7 +319,7 @@ mod tests {
         let (opener, open) = std::sync::mpsc::channel();
         static DROPPED: AtomicU64 = AtomicU64::new(0);
         let (writer, guard) = start(Sink { taken, open }, &DROPPED).unwrap();
-        let subscriber = subscriber(false, filter_of("info").unwrap(), writer);
+        let subscriber = subscriber(false, filter_of("info").unwrap(), writer, None);
         let flood = LINES_MAX as u64 + 100;
         tracing::subscriber::with_default(subscriber, || {
             for _ in 0..flood {

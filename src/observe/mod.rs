@@ -85,7 +85,8 @@ impl Notice {
         Self::Dropped,
     ];
 
-    fn label(self) -> &'static str {
+    /// As metrics and traces name it.
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Delivered => "delivered",
             Self::Failed => "failed",

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 
+use super::traces::{Operations, Traces};
 use super::{Observer, ServerObserver};
 use crate::engine::decision::Decision;
 use crate::engine::snapshot::{QueueView, Snapshot};
@@ -29,6 +30,11 @@ impl Observer {
                 entry.observer.checkpoint(snapshot);
             }
         }
+    }
+
+    /// What takes the gateway's own operations out of the process's subscriber; `None` where there are no traces.
+    pub(super) fn operations(&self) -> Option<Operations> {
+        self.shared.traces.as_ref().map(Traces::operations)
     }
 
     /// Delivers the spans that wait, for at most this long, and takes no more.

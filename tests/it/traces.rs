@@ -298,3 +298,64 @@ async fn no_secret_is_in_a_span_or_said_of_a_receiver() {
     let line: Value = serde_json::from_str(line.expect("a line with the trace's id")).unwrap();
     assert_eq!(line["trace_id"], root.trace);
 }
+
+#[tokio::test]
+async fn what_the_gateway_does_itself_is_traced_with_its_outcome_and_no_line_of_the_log_changes() {
+    let receiver = Receiver::start(Manner::Takes).await;
+    let hook = format!("http://hush-1@{}/hush-2", receiver.address);
+    let more = with(
+        receiver.telemetry(),
+        json!({ "webhooks": [{ "url": hook }] }),
+    );
+    let servers = servers("--fail-before-handshake");
+    let gateway = Place::with(more).run(&servers).await;
+    let of = |name: &'static str, key: &'static str, value: &'static str| {
+        move |span: &Span| span.name == name && span.attributes.get(key) == Some(&json!(value))
+    };
+    let outcome = "tidegate.outcome";
+
+    gateway.operate("a", "pause").await;
+    let (status, _) = gateway.post("/api/v1/servers/hush-3/restart").await;
+    assert_eq!(status, 404);
+    let paused = receiver
+        .until("pause", of("control", "tidegate.control", "pause"))
+        .await;
+    assert_eq!(paused.attribute("tidegate.server"), "a");
+    assert_eq!(
+        (paused.attribute(outcome), paused.failed),
+        (&json!("done"), false)
+    );
+    let unknown = receiver
+        .until("restart", of("control", outcome, "unknown_server"))
+        .await;
+    assert!(unknown.failed && !unknown.attributes.contains_key("tidegate.server"));
+
+    gateway.reload(&servers).await;
+    let reloaded = receiver
+        .until("reload", of("config reload", outcome, "reloaded"))
+        .await;
+    assert!(!reloaded.failed && reloaded.start < reloaded.end);
+    assert_eq!(
+        (reloaded.parent.as_str(), &reloaded.service),
+        ("", &paused.service)
+    );
+    std::fs::write(gateway.file("tidegate.json"), "{").unwrap();
+    assert_eq!(gateway.post("/api/v1/reload").await.0, 422);
+    let refused = receiver
+        .until("refused reload", of("config reload", outcome, "refused"))
+        .await;
+    assert!(refused.failed && refused.events.is_empty(), "{refused:?}");
+
+    let notice = receiver
+        .until("notice", of("notice", "tidegate.outlet", "webhook"))
+        .await;
+    assert_eq!(
+        (notice.attribute(outcome), notice.failed),
+        (&json!("dropped"), true)
+    );
+    for span in receiver.spans() {
+        assert!(!span.whole.contains("hush-"), "{span:?}");
+    }
+    let log = gateway.logged("ERROR not reloaded: ").await;
+    assert!(!log.contains("config reload"), "{log}");
+}

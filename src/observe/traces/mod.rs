@@ -4,6 +4,7 @@
 mod calls;
 mod epoch;
 mod exporter;
+mod operation;
 mod otlp;
 mod sampling;
 mod span;
@@ -19,6 +20,8 @@ use calls::Calls;
 pub(super) use epoch::Counts;
 use epoch::Epochs;
 use exporter::Exporter;
+pub use operation::Operation;
+pub(super) use operation::{Operations, others};
 pub use otlp::Error;
 pub use sampling::Sampling;
 
@@ -127,6 +130,11 @@ impl Traces {
             exporter: Arc::clone(&self.exporter),
             state: Mutex::new(state),
         }
+    }
+
+    /// The layer for the gateway's own operations.
+    pub(super) fn operations(&self) -> Operations {
+        operation::layer(Arc::clone(&self.exporter))
     }
 
     /// Delivers what waits, for at most this long.
