@@ -3,8 +3,12 @@
 
 use std::collections::HashMap;
 
+use async_trait::async_trait;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use bytes::Bytes;
 use opentelemetry::{Key, KeyValue};
+use opentelemetry_http::{HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
 use opentelemetry_otlp::tonic_types::transport::ClientTlsConfig;
 use opentelemetry_otlp::{
@@ -26,6 +30,29 @@ pub enum Error {
     /// The exporter's thread cannot be started.
     #[error("cannot start the exporter of traces: {0}")]
     Thread(#[from] std::io::Error),
+}
+
+/// Takes nothing for an answer that is none: to the exporter every 200 is a delivery, be it a proxy's page of HTML.
+#[derive(Debug)]
+struct Strict(reqwest::Client);
+
+#[async_trait]
+impl HttpClient for Strict {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let answer = self.0.send_bytes(request).await?;
+        if answer.status().is_success() && !is_of_otlp(&answer) {
+            return Err("the answer is not of OTLP".into());
+        }
+        Ok(answer)
+    }
+}
+
+/// Whether a receiver of OTLP may have said this. Some say it in JSON whatever they were asked in, or say nothing.
+fn is_of_otlp(answer: &Response<Bytes>) -> bool {
+    let kind = answer.headers().get(CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kinds = ["application/x-protobuf", "application/json"];
+    answer.body().is_empty() || kinds.iter().any(|known| kind.starts_with(known))
 }
 
 /// Makes the exporter. Runs in the runtime that it is used in.
@@ -52,7 +79,7 @@ fn over_http(settings: &Settings) -> Result<SpanExporter, Error> {
         .collect();
     SpanExporter::builder()
         .with_http()
-        .with_http_client(client)
+        .with_http_client(Strict(client))
         .with_endpoint(&settings.endpoint)
         .with_protocol(Wire::HttpBinary)
         .with_timeout(settings.timeout)
