@@ -28,12 +28,22 @@ impl Gateway {
     /// Starts the gateway with these `mcpServers`, as YAML, and waits until each has been tried. `pinned` puts it on
     /// core 0.
     pub(crate) fn start(servers: &str, pinned: bool) -> Self {
+        Self::told(servers, "", pinned)
+    }
+
+    /// Starts one that traces every call.
+    pub(crate) fn traced(servers: &str, receiver: &str) -> Self {
+        let otlp = format!(", otlp: {{ endpoint: \"{receiver}\", sampleRatio: 1 }}");
+        Self::told(servers, &otlp, false)
+    }
+
+    fn told(servers: &str, otlp: &str, pinned: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (listen, admin) = (free_address(), free_address());
         let file = dir.path().join("tidegate.yaml");
         let text = format!(
             "listen: {listen}\nadmin: {{ listen: \"{admin}\" }}\nstate: {{ dir: {} }}\n\
-             telemetry: {{ log: {{ level: error }} }}\nmcpServers:\n{servers}",
+             telemetry: {{ log: {{ level: error }}{otlp} }}\nmcpServers:\n{servers}",
             dir.path().join("state").display()
         );
         fs::write(&file, text).unwrap();
@@ -86,6 +96,15 @@ impl Drop for Gateway {
             let _ = self.process.0.wait();
         }
     }
+}
+
+pub(crate) fn resident_mebibytes(pid: u32) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
 }
 
 /// The answer to a GET, head and body; empty where nobody answers.

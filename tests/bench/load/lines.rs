@@ -4,15 +4,17 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::gateway::{Gateway, client_times, faultd, free_address, get, peer, percentile};
+use crate::gateway::{
+    Gateway, client_times, faultd, free_address, get, peer, percentile, resident_mebibytes,
+};
 use crate::peers::{ask, call, session};
-use crate::{Line, engine, flush};
+use crate::{Line, collector, engine, flush};
 
 /// Measures some lines.
 type Measure = fn() -> Vec<Line>;
 
 /// The groups, by the name that selects them.
-pub(crate) const GROUPS: [(&str, Measure); 10] = [
+pub(crate) const GROUPS: [(&str, Measure); 11] = [
     ("engine inputs", engine::inputs_per_second),
     ("latency", latency),
     ("neighbours", stalled_neighbour),
@@ -23,6 +25,7 @@ pub(crate) const GROUPS: [(&str, Measure); 10] = [
     ("demo", demo),
     ("half-open", half_open),
     ("scrape", scrape),
+    ("collector", collector::collector),
 ];
 
 /// What a call costs beside a direct WebSocket, everything on one core.
@@ -230,15 +233,6 @@ fn idle_servers() -> Vec<Line> {
             more: false,
         },
     ]
-}
-
-fn resident_mebibytes(pid: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap();
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
 }
 
 fn cpu_seconds(pid: u32) -> f64 {

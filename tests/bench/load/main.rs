@@ -13,6 +13,7 @@
     reason = "a measurement fails loudly"
 )]
 
+mod collector;
 mod engine;
 mod flush;
 mod gateway;
