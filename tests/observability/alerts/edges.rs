@@ -206,21 +206,15 @@ fn settings(draw: &mut Draw) -> Settings {
 }
 
 /// Down or not, at each scrape, from how many edges had come by then. A scrape that was not answered sees nothing, and
-/// a down that is over at the next scrape is not seen; but that a connection has lasted is, for one evaluation. Nor is
-/// a clear by a disable that is over at the next scrape: the gauges are as before it, and down it stays (0003).
+/// a down that is over at the next scrape is not seen; but that a connection has lasted is, for one evaluation.
 fn episodes(scrapes: &[Scrape], told: &[usize]) -> Vec<bool> {
-    let (mut seen, mut down, mut lasted) = (0, false, 0.0);
+    let (mut seen, mut down) = (0, false);
     let mut episodes = Vec::new();
     for (scrape, told) in scrapes.iter().zip(told) {
-        if let Some((gauges, states)) = scrape {
-            let [.., age, threshold, last] = *gauges;
-            let [.., disabled, ended] = *states;
-            let clears = disabled || ended || age >= threshold || last - lasted > threshold / 2.0;
-            let again = down && *told > seen && clears;
-            let is_down = told % 2 == 1;
-            seen = if is_down && again { told - 1 } else { *told };
-            down = if is_down { !again } else { down && !clears };
-            lasted = last.max(lasted);
+        if scrape.is_some() {
+            let again = down && told % 2 == 1 && *told > seen;
+            down = told % 2 == 1 && !again;
+            seen = if again { told - 1 } else { *told };
         }
         episodes.push(down);
     }
