@@ -83,12 +83,14 @@ enum Reaped {
 /// Orphans lead sessions that servers made or are in them; whatever else this process started is in its own.
 fn reap_dead_orphans() -> Reaped {
     let us = std::process::id();
-    let ours = process::getsid(None).map(pid_number).unwrap_or(0);
+    // Read from the table too: in a pid namespace its leader may be out of sight, and our session is then 0.
+    let ours = Row::of(us).map(|row| row.session);
     let Ok(_no_launch_is_under_way) = LAUNCHING.try_write() else {
         return Reaped::PutOff;
     };
     let (table, owned) = (procfs::table(), owned());
-    let orphan = |row: &&Row| row.parent == us && row.session != ours && !owned.contains(&row.pid);
+    let orphan =
+        |row: &&Row| row.parent == us && Some(row.session) != ours && !owned.contains(&row.pid);
     for row in table.iter().filter(|row| row.dead).filter(orphan) {
         wait_for(row.pid);
     }
@@ -107,10 +109,6 @@ fn wait_for(pid: u32) {
 
 fn pid_of(number: u32) -> Option<Pid> {
     i32::try_from(number).ok().and_then(Pid::from_raw)
-}
-
-fn pid_number(pid: Pid) -> u32 {
-    pid.as_raw_nonzero().get().unsigned_abs()
 }
 
 /// A child and all that descends from it.
