@@ -245,7 +245,7 @@ fn root(error: &dyn std::error::Error) -> String {
 }
 
 /// An address that listens everywhere is reached on this machine.
-fn reachable(listen: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         ip if !ip.is_unspecified() => ip,
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),

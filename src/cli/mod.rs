@@ -3,6 +3,7 @@
 
 mod check;
 mod client;
+mod connect;
 mod control;
 mod events;
 mod run;
@@ -40,6 +41,8 @@ enum Command {
     Status(status::Options),
     /// Show what a running gateway decides.
     Events(events::Options),
+    /// Be a server on stdin and stdout, for a host that launches a command, by way of a running gateway.
+    Connect(connect::Options),
     /// Close a server's connection and dial at once; ends a halt.
     Restart(control::Options),
     /// Judge a server's connection broken: close it, and count a failure where it has not lasted.
@@ -72,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Check(options) => check::check(&options),
         Command::Status(options) => ask(status::run(&options)),
         Command::Events(options) => ask(events::run(&options)),
+        Command::Connect(options) => connect::run(&options),
         Command::Restart(options) => ask(control::operate("restart", &options)),
         Command::Recycle(options) => ask(control::operate("recycle", &options)),
         Command::Pause(options) => ask(control::operate("pause", &options)),

@@ -16,7 +16,7 @@ const REFUSALS_MAX: u32 = 2;
 
 /// R1's count, and what else the next attempt depends on.
 #[derive(Debug, Default)]
-pub(super) struct Reconnect {
+pub struct Reconnect {
     failed: u64,
     dialed: bool,
     /// Authorization refusals in a row (R18).
@@ -33,17 +33,17 @@ impl Reconnect {
     }
 
     /// R1's count.
-    pub(super) fn failed(&self) -> u64 {
+    pub fn failed(&self) -> u64 {
         self.failed
     }
 
     /// The number of the attempt that runs after the one before it: 0 for the first connect alone (R1).
-    pub(super) fn next(&self) -> Attempt {
+    pub fn next(&self) -> Attempt {
         Attempt(self.failed.max(u64::from(self.dialed)))
     }
 
     /// Begins that attempt.
-    pub(super) fn dial(&mut self) -> Attempt {
+    pub fn dial(&mut self) -> Attempt {
         let attempt = self.next();
         self.dialed = true;
         attempt
@@ -55,7 +55,7 @@ impl Reconnect {
     }
 
     /// An attempt failed before its handshake completed.
-    pub(super) fn fail(&mut self, attempt: Attempt, outcome: Outcome) -> u64 {
+    pub fn fail(&mut self, attempt: Attempt, outcome: Outcome) -> u64 {
         self.refusals = match outcome {
             Outcome::Auth => self.refusals.saturating_add(1),
             Outcome::Adopted
@@ -69,13 +69,13 @@ impl Reconnect {
     }
 
     /// The connection that an attempt made ended before it lasted: that attempt failed (R4).
-    pub(super) fn end_short(&mut self, attempt: Attempt) -> u64 {
+    pub fn end_short(&mut self, attempt: Attempt) -> u64 {
         self.failed = attempt.next().0;
         self.failed
     }
 
     /// A connection has lasted (R5).
-    pub(super) fn last(&mut self) {
+    pub fn last(&mut self) {
         self.failed = 0;
     }
 
@@ -85,7 +85,7 @@ impl Reconnect {
     }
 
     /// R2's wait before the next attempt.
-    pub(super) fn wait(&self, settings: &Settings, jitter: f64) -> Duration {
+    pub fn wait(&self, settings: &Settings, jitter: f64) -> Duration {
         let exponent = self.failed.saturating_sub(1).min(DOUBLINGS_MAX);
         let doubled = settings.interval.saturating_mul(1 << exponent);
         // Twice the limit is past the limit whatever the jitter, and still a number to reckon with.

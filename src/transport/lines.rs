@@ -16,18 +16,23 @@ const COPIED_MAX: usize = 64 << 10;
 
 /// One line, without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub enum Line {
     /// All of it.
     Whole(Bytes),
     /// One that is longer than the bound: what was kept of it. Its end is empty where it never came.
-    Long { beginning: Bytes, end: Bytes },
+    Long {
+        /// Its first bytes.
+        beginning: Bytes,
+        /// Its last bytes.
+        end: Bytes,
+    },
     /// What stood between the last line end and the end of the stream.
     Unended(Bytes),
 }
 
 /// Reads lines. `next` may be dropped at any point without losing a byte.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub struct Lines<R> {
     reader: R,
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
@@ -42,7 +47,7 @@ pub(super) struct Lines<R> {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Lines of at most `max` bytes; of a longer one the first and the last `kept` bytes.
-    pub(super) fn new(reader: R, max: usize, kept: usize) -> Self {
+    pub fn new(reader: R, max: usize, kept: usize) -> Self {
         let (buffer, searched, consumed) = (BytesMut::new(), 0, 0);
         let (long, ended) = (None, false);
         Self {
@@ -77,7 +82,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     ///
     /// # Errors
     /// Those of the stream.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             if let Some(line) = self.take() {
                 return Ok(Some(line));

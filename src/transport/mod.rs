@@ -4,7 +4,7 @@
 mod credential;
 mod drained;
 mod environment;
-mod lines;
+pub mod lines;
 mod link;
 mod process;
 mod procfs;

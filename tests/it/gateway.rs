@@ -344,7 +344,17 @@ impl Gateway {
 
     /// As [`Gateway::replace`], but it is killed and has no time for anything.
     pub(crate) async fn replace_killed(&mut self, servers: &Value) {
+        self.kill().await;
+        self.start(servers).await;
+    }
+
+    /// Kills it, which leaves it no time for anything.
+    pub(crate) async fn kill(&mut self) {
         self.child.kill().await.unwrap();
+    }
+
+    /// Runs another one where it was.
+    pub(crate) async fn start(&mut self, servers: &Value) {
         self.child = self.place.launch(servers);
         self.ready().await;
     }

@@ -21,6 +21,7 @@ mod agree;
 mod away;
 mod bounds;
 mod collectors;
+mod connect;
 mod crash_loop;
 mod kept;
 mod killed;
