@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::timers::Deadlines;
 use crate::ids::SessionId;
 use crate::wire::jsonrpc::{RequestId, quoted};
-use crate::wire::mcp::Revision;
+use crate::wire::mcp::{Revision, STATELESS_MARK};
 use crate::wire::mcpl;
 
 /// Subscriptions of one session.
@@ -69,6 +69,7 @@ pub(super) struct Client {
     sampling: bool,
     elicitation: bool,
     roots: bool,
+    stateless: bool,
 }
 
 #[derive(Deserialize)]
@@ -97,6 +98,10 @@ impl Client {
             sampling: has("/sampling"),
             elicitation: has("/elicitation"),
             roots: has("/roots"),
+            stateless: told
+                .capabilities
+                .get("experimental")
+                .is_some_and(|marks| marks.get(STATELESS_MARK).is_some()),
         }
     }
 
@@ -149,11 +154,17 @@ impl Session {
 
     fn can(&self, skill: Skill) -> bool {
         self.is_initialized()
+            && self.may_be_asked()
             && match skill {
                 Skill::Sampling => self.client.sampling,
                 Skill::Elicitation => self.client.elicitation,
                 Skill::Roots => self.client.roots,
             }
+    }
+
+    /// A stateless client is there only while a call of its own is (decision 0019).
+    fn may_be_asked(&self) -> bool {
+        !self.client.stateless || self.calls > 0
     }
 
     /// Sets the level; whether it reads as one.
@@ -340,7 +351,15 @@ impl Hosts {
                 .is_some_and(|session| session.can(skill) && (!busy || session.calls > 0))
         };
         let mut ids = self.sessions.keys().copied();
-        self.host.filter(can).or_else(|| ids.find(can))
+        let able = self.host.filter(can).or_else(|| ids.find(can));
+        able.or_else(|| self.only_caller_is_stateless())
+    }
+
+    /// The stateless client that alone has calls under way: it is told what its call needs and it cannot do (-32021).
+    fn only_caller_is_stateless(&self) -> Option<SessionId> {
+        let mut busy = self.sessions.iter().filter(|(_, held)| held.calls > 0);
+        let (id, session) = busy.next()?;
+        (busy.next().is_none() && session.client.stateless).then_some(*id)
     }
 
     /// The most verbose level that any session set.
@@ -376,6 +395,8 @@ pub(super) struct Introduction<'a> {
     pub(super) instructions: Option<&'a str>,
     /// The server's `experimental.mcpl`, as JSON text.
     pub(super) manifest: Option<&'a str>,
+    /// It is of the stateless revision.
+    pub(super) is_stateless: bool,
 }
 
 impl Introduction<'_> {
@@ -385,11 +406,9 @@ impl Introduction<'_> {
         let mut capabilities = format!(
             r#""tools":{changes},"prompts":{changes},"resources":{{"subscribe":true,"listChanged":true}},"logging":{{}},"completions":{{}}"#
         );
-        if client.mcpl {
-            let version = format!(r#"{{"version":{}}}"#, quoted(mcpl::VERSION));
-            let manifest = self.manifest.filter(|text| text.starts_with('{'));
-            let manifest = manifest.unwrap_or(&version);
-            capabilities += &format!(r#","experimental":{{"mcpl":{manifest}}}"#);
+        let experimental = self.experimental(client);
+        if !experimental.is_empty() {
+            capabilities += &format!(r#","experimental":{{{}}}"#, experimental.join(","));
         }
         let own = format!(
             r#"{{"name":"tidegate","version":{}}}"#,
@@ -403,5 +422,19 @@ impl Introduction<'_> {
             r#"{{"protocolVersion":"{}","capabilities":{{{capabilities}}},"serverInfo":{info}{instructions}}}"#,
             client.revision()
         )
+    }
+
+    /// What the two have in common beside MCP's own capabilities: members of an object.
+    fn experimental(&self, client: &Client) -> Vec<String> {
+        let mut marks = Vec::new();
+        if client.mcpl {
+            let version = format!(r#"{{"version":{}}}"#, quoted(mcpl::VERSION));
+            let manifest = self.manifest.filter(|text| text.starts_with('{'));
+            marks.push(format!(r#""mcpl":{}"#, manifest.unwrap_or(&version)));
+        }
+        if client.stateless && self.is_stateless {
+            marks.push(format!(r#""{STATELESS_MARK}":{{}}"#));
+        }
+        marks
     }
 }

@@ -1,7 +1,7 @@
 //! What a server told about itself in its answer to `initialize`. It is testimony, and grants nothing.
 
 use crate::wire::jsonrpc::member;
-use crate::wire::mcp::Revision;
+use crate::wire::mcp::{Revision, STATELESS_MARK};
 
 /// A server, as its `initialize` described it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,12 @@ impl Peer {
     /// It advertised MCPL.
     pub(super) fn is_mcpl(&self) -> bool {
         self.manifest.is_some()
+    }
+
+    /// It is of the stateless revision, and an edge of the gateway speaks for it.
+    pub(super) fn is_stateless(&self) -> bool {
+        let experimental = member(&self.capabilities, "experimental");
+        experimental.is_some_and(|marks| member(marks, STATELESS_MARK).is_some())
     }
 
     /// Its `experimental.mcpl`, as JSON text.

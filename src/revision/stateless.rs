@@ -1,12 +1,12 @@
-//! What the stateless revision, 2026-07-28, calls things: members of `_meta`, methods, error codes, headers. Both edges
-//! use the same names.
+//! What the stateless revision, 2026-07-28, calls things: members of `_meta`, methods, error codes, headers. Both
+//! edges use the same names.
 
 /// The name of the revision on the wire.
 pub const VERSION: &str = "2026-07-28";
 
-/// Under `capabilities.experimental`: in the answer to `initialize` of the edge that speaks for a stateless server, and
-/// in the `initialize` of the one that speaks for a stateless client. Between the two a message passes as it is.
-pub const MARK: &str = "tidegate/stateless";
+/// Under `capabilities.experimental`: in the answer to `initialize` of the edge that speaks for a stateless server,
+/// and in the `initialize` of the one that speaks for a stateless client. Between the two a message passes as it is.
+pub const MARK: &str = crate::wire::mcp::STATELESS_MARK;
 
 /// Members of `_meta`.
 pub mod key {

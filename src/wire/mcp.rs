@@ -58,6 +58,10 @@ impl fmt::Display for Revision {
     }
 }
 
+/// Under `capabilities.experimental` of an `initialize` and of its answer: the peer is of the stateless revision, and
+/// one of the gateway's edges speaks for it (decision 0015).
+pub const STATELESS_MARK: &str = "tidegate/stateless";
+
 /// Method names.
 pub mod method {
     #![allow(missing_docs, reason = "each is the name it holds")]
@@ -73,6 +77,7 @@ pub mod method {
     pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
     pub const RESOURCES_LIST: &str = "resources/list";
     pub const TEMPLATES_LIST: &str = "resources/templates/list";
+    pub const RESOURCES_READ: &str = "resources/read";
     pub const RESOURCES_SUBSCRIBE: &str = "resources/subscribe";
     pub const RESOURCES_UNSUBSCRIBE: &str = "resources/unsubscribe";
     pub const RESOURCES_UPDATED: &str = "notifications/resources/updated";

@@ -38,6 +38,7 @@ impl Traffic {
             info: peer.and_then(Peer::info),
             instructions: peer.and_then(Peer::instructions),
             manifest: peer.and_then(Peer::manifest),
+            is_stateless: peer.is_some_and(Peer::is_stateless),
         };
         let result = introduction.result(&client);
         self.hosts.answer(session, client);
@@ -176,6 +177,24 @@ mod tests {
         );
         let again = initialize(&mut rig, 2, "2024-11-05", MCPL);
         assert_eq!(field(&again, "error.code"), code::INVALID_REQUEST);
+    }
+
+    #[test]
+    fn a_stateless_client_alone_is_told_that_its_server_is_stateless() {
+        let mark = r#"{"experimental":{"tidegate/stateless":{}}}"#;
+        let told = |server: &str, client| {
+            let mut rig = Rig::new();
+            rig.adopt(server);
+            attach(&mut rig, 1, None);
+            let answer = initialize(&mut rig, 1, "2025-11-25", client);
+            field(&answer, "result.capabilities.experimental")
+        };
+        let stateless = format!(r#"{{"capabilities":{mark}}}"#);
+        let wanted = serde_json::json!({"tidegate/stateless": {}});
+        assert_eq!(told(&stateless, mark), wanted);
+        let nothing = serde_json::Value::Null;
+        assert_eq!(told(&stateless, "{}"), nothing);
+        assert_eq!(told(r#"{"capabilities":{}}"#, mark), nothing);
     }
 
     #[test]

@@ -300,6 +300,32 @@ mod tests {
     }
 
     #[test]
+    fn a_stateless_client_is_asked_only_while_its_own_call_is_under_way() {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        let mark = r#""experimental":{"tidegate/stateless":{}}"#;
+        rig.client(1, &format!(r#"{{"elicitation":{{}},{mark}}}"#));
+        rig.take_sent();
+        rig.server(&request(1, "elicitation/create", "{}"));
+        assert_eq!(field(&rig.take_sent()[0], "result.action"), "decline");
+        rig.host(1, &request(1, "tools/call", "{}"));
+        rig.server(&request(2, "elicitation/create", "{}"));
+        let asked = field(&rig.take_answers(1)[0], "method");
+        assert_eq!(asked, "elicitation/create");
+        // Alone with its call it hears of what it cannot do, too.
+        rig.server(&request(3, "sampling/createMessage", "{}"));
+        assert_eq!(rig.take_answers(1).len(), 1);
+        rig.client(2, "{}");
+        rig.host(2, &request(1, "tools/call", "{}"));
+        rig.take_sent();
+        rig.server(&request(4, "sampling/createMessage", "{}"));
+        assert_eq!(
+            field(&rig.take_sent()[0], "error.code"),
+            code::METHOD_NOT_FOUND
+        );
+    }
+
+    #[test]
     fn logs_go_by_level_and_updates_by_subscription() {
         let mut rig = Rig::new();
         rig.adopt(r#"{"capabilities":{"logging":{},"resources":{"subscribe":true}}}"#);
