@@ -227,8 +227,16 @@ impl World {
     }
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig {
+        cases: 512,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
     #[test]
     fn each_request_has_one_answer_and_no_client_hears_of_another(steps in vec(step(), 1..60)) {
         let mut world = World::new();
