@@ -12,7 +12,7 @@ use crate::admin::{self, Admin, Doors};
 use crate::config::{self, Config, Problem, diff};
 use crate::driver::Gateway;
 use crate::face::access::{Access, Permit};
-use crate::face::{listener, websocket};
+use crate::face::{http, listener, websocket};
 use crate::journal::{self, Journal};
 use crate::notify::{self, Notifier};
 use crate::observe::Observer;
@@ -99,7 +99,9 @@ impl App {
             notifier,
         });
         let stop = CancellationToken::new();
-        let router = websocket::router(parts.gateway.clone(), parts.access.subscribe());
+        let router = websocket::router(parts.gateway.clone(), parts.access.subscribe()).merge(
+            http::router(parts.gateway.for_face("http"), parts.access.subscribe()),
+        );
         tokio::spawn(listener::serve(hosts, router, stop.clone()));
         tokio::spawn(listener::serve(operators, desk(&parts), stop.clone()));
         tokio::spawn(measure_lag(parts.observer.clone()));
@@ -274,6 +276,7 @@ fn access(config: &Config) -> Access {
         permits: permits.collect(),
         origins: config.allowed_origins.clone(),
         names: config.allowed_hosts.clone(),
+        session_idle: config.session_idle,
     }
 }
 

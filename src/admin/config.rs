@@ -27,6 +27,7 @@ pub fn shown(config: &Config) -> Value {
         "webhooks": config.webhooks.iter().map(|hook| json!({ "events": edges(hook.events) }))
             .collect::<Vec<_>>(),
         "stateDir": config.state_dir.as_ref().map(|dir| dir.display().to_string()),
+        "sessionIdleMs": millis(config.session_idle),
         "shutdownTimeoutMs": millis(config.shutdown_timeout),
         "mcpServers": config.servers.iter().map(server).collect::<Vec<_>>(),
     })

@@ -40,6 +40,8 @@ pub(super) struct File {
     pub(super) state: State,
     /// Logs and traces.
     pub(super) telemetry: Telemetry,
+    /// How long nobody uses a session over HTTP before it ends. Default: 1800000.
+    pub(super) session_idle_ms: Option<Millis>,
     /// From SIGTERM to exit. Default: 8000.
     pub(super) shutdown_timeout_ms: Option<Millis>,
     /// Any field of a server, for all servers that do not give it themselves.

@@ -29,6 +29,7 @@ const ADMIN_LISTEN: &str = "127.0.0.1:7465";
 const STATE_DIR: &str = "./tidegate-state";
 const MAX_QUEUED_BYTES: usize = 1 << 30;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
+const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Everything that one reading of a file found.
 pub(super) struct Loaded {
@@ -250,6 +251,7 @@ impl<'a> Loader<'a> {
             log_json: file.telemetry.log.format == Some(LogFormat::Json),
             log_level: self.log_level(file.telemetry.log.level, scope),
             traces: self.traces(file.telemetry.otlp, scope),
+            session_idle: file.session_idle_ms.map_or(SESSION_IDLE, |after| after.0),
             shutdown_timeout: file
                 .shutdown_timeout_ms
                 .map_or(SHUTDOWN_TIMEOUT, |after| after.0),

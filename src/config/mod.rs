@@ -65,6 +65,8 @@ pub struct Config {
     pub log_level: String,
     /// Where traces go; `None` where none are wanted.
     pub traces: Option<traces::Settings>,
+    /// How long nobody uses a session over HTTP before it ends.
+    pub session_idle: Duration,
     /// SIGTERM to exit.
     pub shutdown_timeout: Duration,
     /// In the file's order.

@@ -29,10 +29,8 @@ use outbound::{Outbound, Weigh};
 
 pub use outbound::Frames;
 
-/// The label of the only face so far.
-const FACE: &str = "websocket";
 /// How many host and client sessions one server takes.
-const SESSIONS_MAX: usize = 1_000;
+const SESSIONS_MAX: usize = 2_000;
 /// Inputs of one kind that may wait for an engine's owner; a peer that sends more waits.
 const INPUTS_MAX: usize = 256;
 /// What may wait for one host, in bytes (G16).
@@ -42,6 +40,8 @@ const HOST_BYTES_MAX: usize = 8 << 20;
 #[derive(Clone)]
 pub struct Gateway {
     shared: Arc<Shared>,
+    /// The label under which sessions that are opened through this handle are counted.
+    face: &'static str,
 }
 
 struct Shared {
@@ -149,6 +149,7 @@ impl Gateway {
         };
         let gateway = Self {
             shared: Arc::new(shared),
+            face: "websocket",
         };
         let gone = |id: &ServerId| servers.iter().all(|server| server.id != *id);
         let remembered = gateway.shared.journal.servers();
@@ -158,6 +159,13 @@ impl Gateway {
             .for_each(|id| server::let_go(id, &gateway.shared));
         *gateway.write() = servers.iter().map(|server| gateway.spawn(server)).collect();
         gateway
+    }
+
+    /// The same gateway for another face: the label under which its sessions are counted.
+    #[must_use]
+    pub fn for_face(&self, face: &'static str) -> Self {
+        let shared = Arc::clone(&self.shared);
+        Self { shared, face }
     }
 
     /// The configured servers, in the file's order.
@@ -387,6 +395,7 @@ pub struct Inbound {
     hosts: mpsc::Sender<Arrival>,
     flags: Arc<Flags>,
     observer: Observer,
+    face: &'static str,
 }
 
 impl face::Inbound for Inbound {
@@ -404,7 +413,7 @@ impl face::Inbound for Inbound {
 impl Drop for Inbound {
     fn drop(&mut self) {
         self.flags.sessions.fetch_sub(1, Ordering::Relaxed);
-        self.observer.session_closed(FACE);
+        self.observer.session_closed(self.face);
     }
 }
 
@@ -421,13 +430,14 @@ impl face::Directory for Gateway {
         let session = SessionId(self.shared.sessions.fetch_add(1, Ordering::Relaxed));
         let (outbound, frames) = outbound::bounded(HOST_BYTES_MAX, handle.drained);
         let observer = self.shared.observer.clone();
-        observer.session_opened(FACE);
+        observer.session_opened(self.face);
         let others = handle.flags.sessions.fetch_add(1, Ordering::Relaxed);
         let inbound = Inbound {
             session,
             hosts: handle.hosts.clone(),
             flags: handle.flags,
             observer,
+            face: self.face,
         };
         if others >= SESSIONS_MAX {
             return Err(Refusal::Full);

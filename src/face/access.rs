@@ -1,13 +1,18 @@
 //! Who may connect as a host, and to which servers.
 
+use std::time::Duration;
+
 use axum::http::HeaderMap;
 use secrecy::SecretString;
 
 use super::head;
 use crate::engine::settings::fits;
 
+/// The default of `sessionIdleMs`.
+const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+
 /// The rules of one face.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Access {
     /// Who may connect; empty lets everyone in without a token (loopback only, which the configuration enforces).
     pub permits: Vec<Permit>,
@@ -15,6 +20,20 @@ pub struct Access {
     pub origins: Vec<String>,
     /// `Host` values that are let in, without ports, beside `localhost` and addresses.
     pub names: Vec<String>,
+    /// How long nobody uses a session over HTTP before it ends.
+    pub session_idle: Duration,
+}
+
+/// Loopback alone, without a token.
+impl Default for Access {
+    fn default() -> Self {
+        Self {
+            permits: Vec::new(),
+            origins: Vec::new(),
+            names: Vec::new(),
+            session_idle: SESSION_IDLE,
+        }
+    }
 }
 
 /// One `hosts` entry.
@@ -56,12 +75,29 @@ impl Access {
         token: Option<&str>,
         server: &str,
     ) -> Result<Option<&str>, Denial> {
+        self.admit_page(headers)?;
+        self.identify(token, server)
+    }
+
+    /// Whether the sender is no browser page from elsewhere.
+    ///
+    /// # Errors
+    /// Where it is one, or asks for a name that is not ours.
+    pub fn admit_page(&self, headers: &HeaderMap) -> Result<(), Denial> {
         if !head::names_us(headers, &self.names) {
             return Err(Denial::Host);
         }
         if !head::is_from_known_page(headers, &self.origins) {
             return Err(Denial::Origin);
         }
+        Ok(())
+    }
+
+    /// The name of the host whose token that is, where it covers `server`; `None` where no tokens are configured.
+    ///
+    /// # Errors
+    /// Where it is nobody's, or covers that server no longer.
+    pub fn identify(&self, token: Option<&str>, server: &str) -> Result<Option<&str>, Denial> {
         if self.permits.is_empty() {
             return Ok(None);
         }

@@ -2,7 +2,9 @@
 
 pub mod access;
 pub mod head;
+pub mod http;
 pub mod listener;
+mod reading;
 pub mod websocket;
 
 use std::future::Future;

@@ -19,17 +19,11 @@ use tokio::time::sleep_until;
 use tokio_tungstenite::tungstenite;
 
 use super::access::{Access, Denial};
-use super::{Directory, Inbound, Outgoing, Refusal, head};
+use super::{Directory, Inbound, Outgoing, Refusal, head, reading};
 use crate::engine::input::HostEvent;
 use crate::engine::liveness::{Keepalive, Verdict};
-use crate::wire::beginning::about;
-use crate::wire::framing::{self, FRAME_MAX, MESSAGE_MAX};
-use crate::wire::jsonrpc::{Message, Unreadable};
+use crate::wire::framing::{self, FRAME_MAX};
 
-/// A message longer than this is parsed on another thread, so that nobody waits for it.
-const INLINE_MAX: usize = 256 << 10;
-/// How much of a longer one is searched for its id.
-const BEGINNING: usize = 64 << 10;
 /// What an idle socket holds to read into, in bytes. Each read zeroes it, and a long frame is read in such parts.
 const READ_ROOM: usize = 16 << 10;
 /// Silence after which a host is pinged (R12).
@@ -197,17 +191,7 @@ fn is_end(error: &tungstenite::error::ProtocolError) -> bool {
 }
 
 async fn event(line: Bytes) -> HostEvent {
-    let parsed = if line.len() <= INLINE_MAX {
-        Message::parse(line)
-    } else if line.len() <= MESSAGE_MAX {
-        let parsed = tokio::task::spawn_blocking(|| Message::parse(line)).await;
-        parsed.unwrap_or(Err(Unreadable::NotJson))
-    } else {
-        Err(Unreadable::TooLong {
-            limit: MESSAGE_MAX,
-            about: line.get(..BEGINNING).and_then(about),
-        })
-    };
+    let parsed = reading::read(line).await;
     parsed.map_or_else(HostEvent::Unreadable, HostEvent::Received)
 }
 
@@ -310,7 +294,7 @@ fn now() -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::jsonrpc::{About, RequestId};
+    use crate::wire::jsonrpc::Unreadable;
 
     #[tokio::test]
     async fn a_frame_may_carry_several_messages() {
@@ -331,23 +315,5 @@ mod tests {
             &seen[2],
             HostEvent::Unreadable(Unreadable::NotJson)
         ));
-    }
-
-    #[tokio::test]
-    async fn a_long_message_is_read_and_a_longer_one_refused() {
-        let text = |id: &str, bytes| {
-            let fill = "x".repeat(bytes);
-            format!(r#"{{"jsonrpc":"2.0"{id},"method":"m","params":["{fill}"]}}"#)
-        };
-        let read = event(text("", INLINE_MAX).into()).await;
-        assert!(matches!(read, HostEvent::Received(_)));
-        for (id, told) in [("", None), (r#","id":"a""#, Some(r#""a""#))] {
-            let refused = event(text(id, MESSAGE_MAX).into()).await;
-            let HostEvent::Unreadable(Unreadable::TooLong { about, .. }) = refused else {
-                panic!("{refused:?}")
-            };
-            let told = told.and_then(RequestId::read).map(About::Request);
-            assert_eq!(about, told);
-        }
     }
 }

@@ -298,6 +298,12 @@ impl Gateway {
         assert_eq!(status, 200, "{body}");
     }
 
+    /// The same with other fields at the configuration's top level.
+    pub(crate) async fn reload_with(&mut self, more: Value, servers: &Value) {
+        self.place.more = more;
+        self.reload(servers).await;
+    }
+
     /// The value of one series, as `name{label="value"}` is written in `/metrics`.
     pub(crate) async fn metric(&self, series: &str) -> f64 {
         let (_, text) = self.get("/metrics").await;
@@ -321,6 +327,16 @@ impl Gateway {
     /// The HTTP status that refuses such a connection.
     pub(crate) async fn refusal(&self, server: &str) -> u16 {
         Host::refusal(&self.url(server)).await
+    }
+
+    /// Where hosts connect.
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.place.listen
+    }
+
+    /// A server's endpoint for Streamable HTTP.
+    pub(crate) fn http_url(&self, server: &str) -> String {
+        format!("http://{}/mcp/{server}", self.place.listen)
     }
 
     fn url(&self, server: &str) -> String {

@@ -16,6 +16,8 @@ mod gateway;
 mod host;
 mod processes;
 mod receiver;
+#[path = "../support/streamable.rs"]
+mod streamable;
 
 mod agree;
 mod away;
@@ -23,6 +25,7 @@ mod bounds;
 mod collectors;
 mod connect;
 mod crash_loop;
+mod http_hosts;
 mod kept;
 mod killed;
 mod late;

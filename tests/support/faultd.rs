@@ -39,7 +39,8 @@
 //! - `--script FILE --diary FILE`: a bridge whose lives follow a script, see `script.rs`
 //!
 //! Tools: `echo` (its params and arguments, verbatim), `sleep{ms}`, `exit{code}`, `big{bytes}`, `env{name}`, `pid`,
-//! `crash` (SIGKILL), `notify` (`notifications/tools/list_changed`), `say{messages}` (sends each, verbatim).
+//! `crash` (SIGKILL), `notify` (`notifications/tools/list_changed`), `say{messages}` (sends each, verbatim),
+//! `progress{count}` (of the call), `ask` (`roots/list`, answered once that is).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -254,6 +255,8 @@ struct Session {
     answered: AtomicU32,
     deaf: Mutex<bool>,
     script: Option<Arc<Script>>,
+    /// The answers to calls of the tool `ask` that wait for the host's.
+    asking: Mutex<Vec<String>>,
 }
 
 type Members = BTreeMap<String, Box<RawValue>>;
@@ -274,6 +277,7 @@ impl Session {
             answered: AtomicU32::new(0),
             deaf: Mutex::new(false),
             script: Script::of(flags),
+            asking: Mutex::default(),
         })
     }
 
@@ -315,6 +319,12 @@ impl Session {
         }
         if let Some(script) = &self.script {
             script.got(id, verdict);
+        }
+        if id == r#""ask""# {
+            let asking = self.asking.lock().unwrap().pop();
+            asking
+                .iter()
+                .for_each(|answer| (self.out)(&[answer.as_bytes()]));
         }
     }
 
@@ -509,6 +519,22 @@ impl Session {
                 rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
                 park();
             }
+            "progress" => {
+                let call: Value = serde_json::from_str(params).unwrap();
+                let token = &call["_meta"]["progressToken"];
+                for n in 1..=number("count") {
+                    self.send(
+                        &json!({"jsonrpc": "2.0", "method": "notifications/progress",
+                        "params": {"progressToken": token, "progress": n}}),
+                    );
+                }
+                says("done")
+            }
+            "ask" => {
+                let answer = answer_text(id, "result", &says("told"), message);
+                self.asking.lock().unwrap().push(answer);
+                return self.send(&json!({"jsonrpc": "2.0", "id": "ask", "method": "roots/list"}));
+            }
             "notify" => {
                 self.send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
                 says("notified")
@@ -564,7 +590,7 @@ fn says(text: &str) -> String {
 
 fn tools<'a>(more: impl Iterator<Item = &'a str>) -> Value {
     let names = [
-        "echo", "sleep", "exit", "big", "env", "pid", "crash", "notify", "say",
+        "echo", "sleep", "exit", "big", "env", "pid", "crash", "notify", "say", "progress", "ask",
     ];
     let tool =
         |name: &str| json!({"name": name, "description": name, "inputSchema": {"type": "object"}});
