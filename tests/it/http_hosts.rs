@@ -1,5 +1,5 @@
-//! Hosts over Streamable HTTP, in the revisions with sessions: what a POST is answered with, what a GET is told, and whose
-//! a session is (4-faces).
+//! Hosts over Streamable HTTP, in the revisions with sessions: what a POST is answered with, what a GET is told, and
+//! whose a session is (4-faces).
 
 use reqwest::Method;
 use serde_json::{Value, json};
