@@ -178,7 +178,7 @@ def _attempts():
         ),
         lines(
             "Time away",
-            "Wanted and not connected. It is down when that reaches the dashed threshold.",
+            "The longest since a connection last lasted. It is down when that reaches the dashed threshold.",
             "s",
             Query(of_server("away_seconds"), "away"),
             limit(of_server("down_after_seconds"), "down at"),

@@ -136,7 +136,7 @@ def _attempts():
         ),
         lines(
             "Time away, of the threshold",
-            "Wanted and not connected. At 100 % it is down, however few attempts that took.",
+            "The longest since a connection last lasted. At 100 % it is down, however few attempts that took.",
             "percentunit",
             Query(away, EACH_SERVER),
             links=[to_one_server()],

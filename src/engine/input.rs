@@ -100,6 +100,10 @@ pub struct Resumed {
     pub since_launch: Option<Duration>,
     /// How long ago a connection last lasted.
     pub since_lasted: Option<Duration>,
+    /// How long ago it was last disabled, or ended as asked.
+    pub since_unwanted: Option<Duration>,
+    /// How many of the failed attempts came before that.
+    pub forgiven_attempts: u64,
     /// The episode that was open.
     pub episode: Option<OpenEpisode>,
     /// An operator's pause, which belongs to the server's id (G3).

@@ -97,6 +97,8 @@ pub enum Record {
     Count(u64),
     /// A connection lasted now (R5).
     Lasted,
+    /// It was disabled, or ended as asked, now; the failed attempts so far make it down no more (S4).
+    Unwanted,
     /// An episode opened now.
     Down {
         /// The attempt whose failure opened it.

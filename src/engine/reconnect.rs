@@ -18,6 +18,9 @@ const REFUSALS_MAX: u32 = 2;
 #[derive(Debug, Default)]
 pub struct Reconnect {
     failed: u64,
+    /// How many of them came before the server was last unwanted: the count goes on from there, an episode does not
+    /// (R14, S4).
+    forgiven: u64,
     dialed: bool,
     /// Authorization refusals in a row (R18).
     refusals: u32,
@@ -25,9 +28,10 @@ pub struct Reconnect {
 
 impl Reconnect {
     /// Goes on from a count on record.
-    pub(super) fn resume(failed: u64) -> Self {
+    pub(super) fn resume(failed: u64, forgiven: u64) -> Self {
         Self {
             failed,
+            forgiven,
             ..Self::default()
         }
     }
@@ -35,6 +39,16 @@ impl Reconnect {
     /// R1's count.
     pub fn failed(&self) -> u64 {
         self.failed
+    }
+
+    /// Those of them that came since the server was last unwanted.
+    pub(super) fn failed_since_unwanted(&self) -> u64 {
+        self.failed.saturating_sub(self.forgiven)
+    }
+
+    /// Nobody wants the server connected: what has failed so far makes it down no more.
+    pub(super) fn forgive(&mut self) {
+        self.forgiven = self.failed;
     }
 
     /// The number of the attempt that runs after the one before it: 0 for the first connect alone (R1).
@@ -76,7 +90,7 @@ impl Reconnect {
 
     /// A connection has lasted (R5).
     pub fn last(&mut self) {
-        self.failed = 0;
+        (self.failed, self.forgiven) = (0, 0);
     }
 
     /// The credential was refused again and again (R18).
@@ -180,14 +194,14 @@ mod tests {
         assert_eq!(count.dial(), Attempt(2));
         count.last();
         assert_eq!((count.failed(), count.next()), (0, Attempt(1)));
-        assert_eq!(Reconnect::resume(7).dial(), Attempt(7));
+        assert_eq!(Reconnect::resume(7, 0).dial(), Attempt(7));
     }
 
     #[test]
     fn r2_the_wait_doubles_up_to_the_cap() {
         let waits: Vec<u64> = (0..10)
             .map(|failed| {
-                Reconnect::resume(failed)
+                Reconnect::resume(failed, 0)
                     .wait(&Settings::default(), 0.0)
                     .as_secs()
             })
@@ -197,7 +211,7 @@ mod tests {
 
     #[test]
     fn r2_the_jitter_is_a_quarter_either_way_of_the_capped_wait() {
-        let count = Reconnect::resume(9);
+        let count = Reconnect::resume(9, 0);
         let wait = |jitter| count.wait(&Settings::default(), jitter).as_secs();
         assert_eq!([wait(-1.0), wait(0.0), wait(1.0)], [225, 300, 375]);
         assert_eq!(
@@ -210,11 +224,11 @@ mod tests {
     fn r2_no_wait_passes_the_limit_of_a_timer() {
         for failed in [1, 20, 29, 30, 31, 1_000, u64::MAX] {
             for jitter in [-1.0, 0.0, 1.0] {
-                let wait = Reconnect::resume(failed).wait(&capped(Duration::MAX), jitter);
+                let wait = Reconnect::resume(failed, 0).wait(&capped(Duration::MAX), jitter);
                 assert!(wait <= WAIT_MAX, "{failed} {jitter}: {wait:?}");
             }
         }
-        let wait = Reconnect::resume(31).wait(&capped(Duration::MAX), -1.0);
+        let wait = Reconnect::resume(31, 0).wait(&capped(Duration::MAX), -1.0);
         assert_eq!(wait, WAIT_MAX);
         let endless = Settings {
             interval: Duration::MAX,
@@ -225,7 +239,7 @@ mod tests {
 
     #[test]
     fn r10_a_remote_version_verdict_is_retried_each_quarter_of_an_hour_or_cap() {
-        let count = Reconnect::resume(1);
+        let count = Reconnect::resume(1, 0);
         let verdict = failure(Outcome::Version, None);
         assert_eq!(
             count.wait_after(&verdict, &Settings::default(), -1.0),
@@ -265,7 +279,7 @@ mod tests {
     fn r18_retry_after_raises_a_wait_within_bounds_and_never_lowers_it() {
         let wait = |asked| {
             let failure = failure(Outcome::Refused, Some(asked));
-            Reconnect::resume(4)
+            Reconnect::resume(4, 0)
                 .wait_after(&failure, &Settings::default(), 0.0)
                 .as_secs()
         };

@@ -9,7 +9,7 @@ mod probe;
 mod report;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::phase::{Next, Phase, Report, Wait};
 use super::decision::{ClearCause, Decision, State};
@@ -49,8 +49,12 @@ pub struct Server {
     hold: Option<Instant>,
     /// Since when it has been enabled and not connected (S3).
     away: Instant,
+    /// The longest that it was, of the times that are over since a connection last lasted or nobody wanted it.
+    was_away: Duration,
     /// When a connection last lasted.
     lasted: Option<Past>,
+    /// When it was last disabled, or ended as asked.
+    unwanted: Option<Past>,
     /// When a connection last served.
     healthy: Option<Instant>,
     /// It advertised MCPL when it last served.
@@ -79,7 +83,9 @@ impl Server {
             stopped: None,
             hold: None,
             away: now,
+            was_away: Duration::ZERO,
             lasted: None,
+            unwanted: None,
             healthy: None,
             mcpl: None,
             reason: None,
@@ -162,12 +168,13 @@ impl Server {
             return;
         }
         self.epoch = self.epoch.max(resumed.epoch);
-        self.reconnect = Reconnect::resume(resumed.failed_attempts);
+        self.reconnect = Reconnect::resume(resumed.failed_attempts, resumed.forgiven_attempts);
         // A refusal may have opened one before.
         if !self.episode.is_open() {
             self.episode = Episode::resume(resumed.episode.take(), now);
         }
         self.lasted = resumed.since_lasted.map(|ago| Past::ago(now, ago));
+        self.unwanted = resumed.since_unwanted.map(|ago| Past::ago(now, ago));
         let rest = |ago| self.settings.interval.saturating_sub(ago);
         let hold = resumed.since_launch.map(rest);
         self.hold = hold
@@ -182,6 +189,7 @@ impl Server {
         }
         self.resume(resumed, at.now);
         self.begin(at);
+        self.down_if_past(at);
     }
 
     /// Connects a server at rest, or one whose last transport is not gone yet as soon as it is.
@@ -208,7 +216,7 @@ impl Server {
         if self.is_over() {
             return;
         }
-        self.enabled = false;
+        (self.enabled, self.stopped) = (false, None);
         self.reason = Some(problem.clone());
         self.cease(State::Refused, at);
         let refused = Decision::Refused {
@@ -235,6 +243,7 @@ impl Server {
         } else if redial {
             self.restart(at);
         }
+        self.down_if_past(at);
     }
 
     fn operate(&mut self, command: Operator, at: Moment) {
@@ -273,12 +282,15 @@ impl Server {
             return;
         }
         self.enabled = false;
-        self.stopped = Some(stop);
+        let before = self.stopped.replace(stop);
         let served = matches!(self.phase, Phase::Serving(_));
         match stop {
             Stop::Disabled => {
                 self.reason = None;
                 self.cease(State::Disabled, at);
+                if before != Some(stop) {
+                    self.unwant(at.now);
+                }
                 self.close_episode(ClearCause::Disabled, at.now);
             }
             Stop::Removed => {

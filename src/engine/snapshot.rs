@@ -19,9 +19,11 @@ pub struct Snapshot {
     pub connected: bool,
     /// R1's count.
     pub failed_attempts: u64,
+    /// Those of them that came since it was last disabled, or ended as asked.
+    pub failed_since_unwanted: u64,
     /// S3's threshold.
     pub down_after_attempts: u64,
-    /// For how long it has been wanted and not connected; zero while it serves, and while nobody wants it.
+    /// The longest that it was wanted and not connected since a connection last lasted; zero while nobody wants it.
     pub away_for: Duration,
     /// S3's other threshold: down when away for this long.
     pub down_after: Duration,
@@ -31,6 +33,8 @@ pub struct Snapshot {
     pub lasting_threshold: Duration,
     /// How long ago a connection last lasted.
     pub since_lasted: Option<Duration>,
+    /// How long ago it was last disabled, or ended as asked.
+    pub since_unwanted: Option<Duration>,
     /// How long ago a connection last served; zero while one does.
     pub since_healthy: Option<Duration>,
     /// The open episode.

@@ -15,12 +15,12 @@ use super::notes::{self, Notes};
 use crate::ids::{Attempt, Epoch, OpenEpoch, ServerId, SpanIds};
 
 /// The schema that this build writes. A file with a higher number is left alone.
-const SCHEMA: i64 = 4;
+const SCHEMA: i64 = 5;
 /// Nobody else has the file (see the lock), but a person may look into it.
 const BUSY: Duration = Duration::from_millis(200);
 
 /// How each schema becomes the next, from none on.
-const STEPS: [&str; 4] = [SERVERS, MESSAGES, notes::TABLE, EPOCHS];
+const STEPS: [&str; 5] = [SERVERS, MESSAGES, notes::TABLE, EPOCHS, UNWANTED];
 const SERVERS: &str = "
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE servers (
@@ -58,10 +58,17 @@ const EPOCHS: &str = "
     ALTER TABLE servers ADD COLUMN open_began INTEGER;
     UPDATE meta SET value = 4 WHERE key = 'schema';
 ";
+/// When a server was last disabled or ended as asked, and the count that it had then.
+const UNWANTED: &str = "
+    ALTER TABLE servers ADD COLUMN unwanted_at INTEGER;
+    ALTER TABLE servers ADD COLUMN forgiven_attempts INTEGER NOT NULL DEFAULT 0;
+    UPDATE meta SET value = 5 WHERE key = 'schema';
+";
 const READ: &str = "SELECT id, epoch, failed_attempts, launched_at, lasted_at, down_at, down_attempt, down_why, paused, \
-                    narrowing, open_epoch, open_attempt, open_span, open_began FROM servers";
+                    narrowing, open_epoch, open_attempt, open_span, open_began, unwanted_at, \
+                    forgiven_attempts FROM servers";
 const WRITE: &str = "INSERT OR REPLACE INTO servers VALUES \
-                     (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+                     (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 const READ_MESSAGES: &str = "SELECT server, key, received_at, forwarded, accepted, frame FROM messages ORDER BY server, key";
 const ADD: &str = "INSERT OR REPLACE INTO messages VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 const MARK: &str = "UPDATE messages SET forwarded = forwarded OR ?3, accepted = accepted OR ?4 \
@@ -254,6 +261,8 @@ fn put(connection: &Connection, server: &ServerId, row: &Remembered) -> rusqlite
         open.map(|open| stored(open.attempt.0)),
         open.map(|open| span(open.span)),
         open.map(|open| micros(open.began)),
+        row.unwanted_at,
+        stored(row.forgiven_attempts),
     ])?;
     Ok(())
 }
@@ -275,6 +284,8 @@ fn remembered(row: &Row<'_>) -> rusqlite::Result<Option<(ServerId, Remembered)>>
         failed_attempts: loaded(row.get("failed_attempts")?),
         launched_at: row.get("launched_at")?,
         lasted_at: row.get("lasted_at")?,
+        unwanted_at: row.get("unwanted_at")?,
+        forgiven_attempts: loaded(row.get("forgiven_attempts")?),
         episode: since.map(|_| episode),
         paused: row.get("paused")?,
         narrowing: row.get("narrowing")?,

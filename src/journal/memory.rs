@@ -17,6 +17,8 @@ pub(super) struct Remembered {
     pub(super) failed_attempts: u64,
     pub(super) launched_at: Option<Millis>,
     pub(super) lasted_at: Option<Millis>,
+    pub(super) unwanted_at: Option<Millis>,
+    pub(super) forgiven_attempts: u64,
     pub(super) episode: Option<Episode>,
     pub(super) paused: bool,
     pub(super) narrowing: Option<String>,
@@ -38,7 +40,10 @@ impl Remembered {
         match record {
             Record::Launched(epoch) => (self.epoch, self.launched_at) = (epoch, Some(at)),
             Record::Count(count) => self.failed_attempts = count,
-            Record::Lasted => self.lasted_at = Some(at),
+            Record::Lasted => (self.lasted_at, self.forgiven_attempts) = (Some(at), 0),
+            Record::Unwanted => {
+                (self.unwanted_at, self.forgiven_attempts) = (Some(at), self.failed_attempts);
+            }
             Record::Down { attempt, why } => {
                 self.episode = Some(Episode {
                     since: at,
@@ -63,6 +68,8 @@ impl Remembered {
             failed_attempts: self.failed_attempts,
             since_launch: self.launched_at.map(since),
             since_lasted: self.lasted_at.map(since),
+            since_unwanted: self.unwanted_at.map(since),
+            forgiven_attempts: self.forgiven_attempts,
             episode: self.episode.as_ref().map(|episode| OpenEpisode {
                 since: since(episode.since),
                 attempt: episode.attempt,

@@ -393,6 +393,7 @@ impl State {
             Record::Launched(_)
             | Record::Count(_)
             | Record::Lasted
+            | Record::Unwanted
             | Record::Down { .. }
             | Record::Clear
             | Record::Paused(_)

@@ -56,6 +56,30 @@ fn the_outage_after_a_minute() -> Resumed {
     }
 }
 
+#[test]
+fn s5_what_had_failed_when_a_server_was_not_wanted_is_remembered_until_a_connection_lasts() {
+    let dir = TempDir::new().unwrap();
+    let journal = Journal::open(dir.path()).unwrap();
+    let records = [Record::Count(6), Record::Unwanted, Record::Count(7)];
+    for record in records {
+        journal.record(&chat(), record, second(20));
+    }
+    drop(journal);
+    let journal = Journal::open(dir.path()).unwrap();
+    let resumed = journal.resume(&chat(), second(60));
+    let ago = Some(Duration::from_secs(40));
+    assert_eq!(
+        (resumed.since_unwanted, resumed.forgiven_attempts),
+        (ago, 6)
+    );
+    journal.record(&chat(), Record::Lasted, second(60));
+    let resumed = journal.resume(&chat(), second(60));
+    assert_eq!(
+        (resumed.since_unwanted, resumed.forgiven_attempts),
+        (ago, 0)
+    );
+}
+
 fn nothing() -> Resumed {
     Resumed {
         durable: true,
@@ -161,7 +185,7 @@ fn a_newer_schema_is_refused_with_both_numbers() {
     file.execute("UPDATE meta SET value = 9 WHERE key = 'schema'", [])
         .unwrap();
     let text = Journal::open(dir.path()).unwrap_err().to_string();
-    assert!(text.contains("schema 9, this version reads 4"), "{text}");
+    assert!(text.contains("schema 9, this version reads 5"), "{text}");
 }
 
 #[test]
@@ -355,8 +379,10 @@ fn s5_g14_a_journal_of_the_first_schema_is_brought_up_and_keeps_what_it_says() {
     assert_eq!(journal.resume(&chat(), second(1)).kept, [stored(1, 0)]);
 }
 
-/// Takes the fourth schema back.
+/// Takes the fourth schema back, and the fifth.
 const WITHOUT_EPOCHS: &str = "
+    ALTER TABLE servers DROP COLUMN unwanted_at;
+    ALTER TABLE servers DROP COLUMN forgiven_attempts;
     ALTER TABLE servers DROP COLUMN open_epoch;
     ALTER TABLE servers DROP COLUMN open_attempt;
     ALTER TABLE servers DROP COLUMN open_span;

@@ -21,16 +21,17 @@ const LIFE: [f64; 9] = [
     1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0, 604_800.0,
 ];
 /// Of calls, per server: the semantic conventions' range with fewer steps, for the bound of series per server.
-const CALL: [f64; 9] = [0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0];
-/// The codes of our own that exist as labels; any other is `other`.
-const CODES: [(i64, &str); 7] = [
-    (-32_000, "-32000"),
-    (-32_002, "-32002"),
-    (-32_600, "-32600"),
-    (-32_601, "-32601"),
-    (-32_050, "-32050"),
-    (-32_051, "-32051"),
-    (-32_052, "-32052"),
+const CALL: [f64; 8] = [0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0];
+/// The codes of our own that exist as labels, and whether from the start: a peer's mistakes appear at their first use.
+/// Any other code is `other`.
+const CODES: [(i64, &str, bool); 7] = [
+    (-32_000, "-32000", true),
+    (-32_002, "-32002", true),
+    (-32_600, "-32600", false),
+    (-32_601, "-32601", false),
+    (-32_050, "-32050", true),
+    (-32_051, "-32051", true),
+    (-32_052, "-32052", true),
 ];
 /// The methods that exist as labels: tools are what is called by far most often.
 const METHODS: [&str; 2] = [method::TOOLS_CALL, OTHER];
@@ -318,7 +319,7 @@ fn ended(transport: &str) -> Tally<2> {
 }
 
 fn refused() -> Tally<1> {
-    let known = CODES.map(|(_, code)| ([code], true));
+    let known = CODES.map(|(_, code, shown)| ([code], shown));
     let rare = [OTHER, UNKNOWN_CHANNEL].map(|code| ([code], false));
     Tally::new(known.into_iter().chain(rare))
 }
@@ -333,6 +334,6 @@ fn flag(on: bool) -> &'static str {
 
 /// A code as it is counted.
 pub(super) fn code_label(code: i64) -> &'static str {
-    let known = CODES.into_iter().find(|(known, _)| *known == code);
-    known.map_or(OTHER, |(_, label)| label)
+    let known = CODES.into_iter().find(|(known, ..)| *known == code);
+    known.map_or(OTHER, |(_, label, _)| label)
 }

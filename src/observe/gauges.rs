@@ -16,7 +16,7 @@ type ReadQueue = fn(&QueueView) -> f64;
 type Which = fn(&Snapshot) -> QueueView;
 
 /// Read as they are.
-const PLAIN: [(&str, &str, Read); 15] = [
+const PLAIN: [(&str, &str, Read); 16] = [
     (
         "tidegate_server_connected",
         "1 while the handshake is done and the transport serves; not \"recovered\".",
@@ -28,13 +28,18 @@ const PLAIN: [(&str, &str, Read); 15] = [
         |s| count(s.failed_attempts),
     ),
     (
+        "tidegate_server_failed_attempts_since_unwanted",
+        "Those of the failed attempts that came since the server was last disabled, or ended as asked.",
+        |s| count(s.failed_since_unwanted),
+    ),
+    (
         "tidegate_server_down_after_attempts",
         "The server is down when more attempts than this have failed.",
         |s| count(s.down_after_attempts),
     ),
     (
         "tidegate_server_away_seconds",
-        "How long the server has been wanted and not connected; 0 while it is, and while nobody wants it.",
+        "The longest that the server was wanted and not connected since a connection last lasted; 0 while nobody wants it.",
         |s| s.away_for.as_secs_f64(),
     ),
     (
@@ -143,6 +148,8 @@ const QUEUES: [(&str, &str, Which, [ReadQueue; 2]); 4] = [
 #[derive(Default)]
 pub(super) struct Instants {
     lasted_at: Seconds,
+    unwanted_at: Seconds,
+    stuck_at: Seconds,
     down_since: Seconds,
 }
 
@@ -153,14 +160,27 @@ impl Instants {
             self.lasted_at.set(now());
         } else if matches!(decision, Decision::Down { .. }) {
             self.down_since.set(now());
+        } else if let Decision::State(state) = decision {
+            self.enter(*state);
         }
     }
 
-    /// The two instants that an alert rule compares with themselves (S7) are set once, at their decision; what an
+    fn enter(&self, state: State) {
+        match state {
+            State::Disabled | State::Ended => self.unwanted_at.set(now()),
+            State::Halted | State::Refused | State::Auth => self.stuck_at.set(now()),
+            State::Connecting | State::Negotiating | State::Open | State::Waiting => {}
+        }
+    }
+
+    /// The instants that an alert rule compares with themselves (S7) are set once, at their decision; what an
     /// earlier run remembered is worked out once too. Computed anew at each scrape they would seem to move.
     pub(super) fn restore(&self, snapshot: &Snapshot, now: f64) {
         if self.lasted_at.get() == 0.0 {
             self.lasted_at.set(ago(snapshot.since_lasted, now));
+        }
+        if self.unwanted_at.get() == 0.0 {
+            self.unwanted_at.set(ago(snapshot.since_unwanted, now));
         }
         match &snapshot.episode {
             None => self.down_since.set(0.0),
@@ -258,6 +278,16 @@ fn write_instants(page: &mut Page<'_>) {
     let help = "When a connection last lasted; 0 for never.";
     page.gauges(name, help, |row, samples| {
         samples.gauge([], row.instants().lasted_at.get());
+    });
+    let name = "tidegate_server_unwanted_timestamp_seconds";
+    let help = "When the server was last disabled, or ended as asked; 0 for never.";
+    page.gauges(name, help, |row, samples| {
+        samples.gauge([], row.instants().unwanted_at.get());
+    });
+    let name = "tidegate_server_stuck_timestamp_seconds";
+    let help = "When the server was last halted or refused, or its credential was; 0 for never.";
+    page.gauges(name, help, |row, samples| {
+        samples.gauge([], row.instants().stuck_at.get());
     });
     let name = "tidegate_server_down_since_timestamp_seconds";
     let help = "When the open episode began; 0 when the server is not down.";

@@ -114,6 +114,7 @@ fn s1_gauges_say_what_the_snapshot_says() {
     let plain = |name: &str| of(name, "");
     assert_eq!(plain("server_connected"), 0.0);
     assert_eq!(plain("server_failed_attempts"), 7.0);
+    assert_eq!(plain("server_failed_attempts_since_unwanted"), 3.0);
     assert_eq!(plain("server_down_after_attempts"), 5.0);
     assert_eq!(plain("server_lasting_threshold_seconds"), 300.0);
     assert_eq!(plain("server_down"), 1.0);
@@ -171,11 +172,14 @@ fn s7_the_instants_that_alerts_compare_do_not_move_between_scrapes() {
     let observed = chat(&observer);
     let lasted = "tidegate_server_lasted_timestamp_seconds{server=\"chat\"}";
     let since = "tidegate_server_down_since_timestamp_seconds{server=\"chat\"}";
+    let unwanted = "tidegate_server_unwanted_timestamp_seconds{server=\"chat\"}";
+    let stuck = "tidegate_server_stuck_timestamp_seconds{server=\"chat\"}";
     let scrape = |late: Duration| {
         let mut snapshot = (*waiting()).clone();
         snapshot.since_lasted = snapshot.since_lasted.map(|since| since + late);
+        snapshot.since_unwanted = snapshot.since_unwanted.map(|since| since + late);
         let all = series(&observer.metrics(&[(server("chat"), snapshot.into())]));
-        (all[lasted], all[since])
+        (all[lasted], all[since], all[unwanted], all[stuck])
     };
     let first = scrape(Duration::ZERO);
     assert_eq!(scrape(seconds(30)), first);
@@ -187,6 +191,16 @@ fn s7_the_instants_that_alerts_compare_do_not_move_between_scrapes() {
     );
     let moved = scrape(Duration::ZERO);
     assert!(near(moved.0, wall()), "{moved:?}");
+    assert_eq!((moved.2, moved.3), (first.2, 0.0));
+    for state in [State::Auth, State::Halted, State::Refused] {
+        observed.decided(None, &Decision::State(State::Disabled));
+        observed.decided(None, &Decision::State(state));
+        let (_, _, unwanted, stuck) = scrape(Duration::ZERO);
+        assert!(near(unwanted, wall()) && stuck >= unwanted, "{state:?}");
+    }
+    observed.decided(None, &Decision::State(State::Ended));
+    let (_, _, unwanted, stuck) = scrape(Duration::ZERO);
+    assert!(unwanted > stuck, "{unwanted} {stuck}");
 }
 
 #[test]

@@ -202,9 +202,11 @@ pub fn waiting() -> Arc<Snapshot> {
         epoch: Epoch(9),
         attempt: 7,
         failed_attempts: 7,
+        failed_since_unwanted: 3,
         down_after_attempts: 5,
         lasting_threshold: seconds(300),
         since_lasted: Some(seconds(5_000)),
+        since_unwanted: Some(seconds(900)),
         since_healthy: Some(seconds(110)),
         episode: Some(EpisodeView {
             open_for: seconds(100),

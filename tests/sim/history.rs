@@ -134,7 +134,8 @@ impl History {
             Action::HostNarrows => self.host_narrows(),
             Action::Operator => self.operate(),
             Action::Reload => {
-                let settings = Settings::clone(&self.world.settings);
+                let mut settings = Settings::clone(&self.world.settings);
+                settings.down_after_attempts = 1 + self.draw.below(7);
                 self.world.configure(settings, true);
             }
             Action::StopAndStart => self.stop_and_start(),

@@ -53,6 +53,8 @@ pub struct Disk {
     pub count: u64,
     pub launched: Option<Instant>,
     pub lasted: Option<Instant>,
+    pub unwanted: Option<Instant>,
+    pub forgiven: u64,
     pub episode: Option<(Instant, u64, String)>,
     pub paused: bool,
     pub narrowing: Option<String>,
@@ -161,6 +163,8 @@ impl World {
             failed_attempts: self.disk.count,
             since_launch: self.disk.launched.map(ago),
             since_lasted: self.disk.lasted.map(ago),
+            since_unwanted: self.disk.unwanted.map(ago),
+            forgiven_attempts: self.disk.forgiven,
             episode: self
                 .disk
                 .episode
@@ -416,6 +420,11 @@ impl World {
                 self.disk.count, view.failed_attempts,
                 "R1, S5: recorded and shown count"
             );
+            assert_eq!(
+                self.disk.count.saturating_sub(self.disk.forgiven),
+                view.failed_since_unwanted,
+                "S5: recorded and shown count since it was unwanted"
+            );
         }
     }
 
@@ -429,7 +438,10 @@ impl World {
                 self.disk.launched = Some(self.now);
             }
             Record::Count(count) => self.disk.count = *count,
-            Record::Lasted => self.disk.lasted = Some(self.now),
+            Record::Lasted => (self.disk.lasted, self.disk.forgiven) = (Some(self.now), 0),
+            Record::Unwanted => {
+                (self.disk.unwanted, self.disk.forgiven) = (Some(self.now), self.disk.count);
+            }
             Record::Down { attempt, why } => {
                 self.disk.episode = Some((self.now, *attempt, why.clone()));
             }

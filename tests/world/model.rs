@@ -75,6 +75,8 @@ pub struct Model {
     settings: Settings,
     phase: Phase,
     count: u64,
+    /// The count that it had when nobody wanted it connected: only a failure after that makes it down.
+    forgiven: u64,
     /// No dial yet since the start, so that the next is attempt 0 where the count is 0.
     fresh: bool,
     dial_at: Option<Instant>,
@@ -104,6 +106,7 @@ impl Model {
             settings,
             phase: Phase::Off,
             count: 0,
+            forgiven: 0,
             fresh: true,
             dial_at: None,
             initialize: Value::Null,
@@ -134,6 +137,7 @@ impl Model {
         );
         *self = Self {
             count,
+            forgiven: if self.removed { 0 } else { self.forgiven },
             down: self.down,
             ..Self::new(self.settings.clone(), now)
         };
@@ -151,6 +155,7 @@ impl Model {
                 if *redial || freed {
                     self.redial(at.now);
                 }
+                self.count_again(at.now);
             }
             Input::Operator(Operator::Restart) => self.redial(at.now),
             Input::Operator(Operator::Recycle) => {
@@ -186,7 +191,9 @@ impl Model {
         let first = !std::mem::replace(&mut self.resumed, true);
         if first {
             self.count = resumed.failed_attempts;
+            self.forgiven = resumed.forgiven_attempts;
         }
+        self.count_again(now);
         self.away_since = Some(now);
         let since = resumed.since_launch.filter(|_| first && self.count > 0);
         let rest = since.map_or(Duration::ZERO, |ago| {
@@ -231,6 +238,9 @@ impl Model {
         self.after_gone = None;
         self.dial_at = None;
         self.away_since = None;
+        if stop == Stop::Disabled {
+            self.forgiven = self.count;
+        }
         if stop != Stop::Shutdown && self.down {
             self.clear(now);
         }
@@ -380,7 +390,9 @@ impl Model {
                 end,
                 End::Exit(0 | 129 | 130 | 143) | End::Signal(1 | 2 | 15)
             );
-        if !lasted && !asked {
+        if asked {
+            self.forgiven = self.count;
+        } else if !lasted {
             self.count = attempt + 1;
         }
         let down = (!lasted && attempt >= self.settings.down_after_attempts).then_some(attempt);
@@ -439,7 +451,7 @@ impl Model {
                     since,
                     lasted: true,
                 };
-                self.count = 0;
+                (self.count, self.forgiven) = (0, 0);
                 self.expected.push((at, Edge::Lasted));
                 if self.down {
                     self.clear(at);
@@ -452,6 +464,14 @@ impl Model {
             && at <= now
         {
             self.open(None, at);
+        }
+    }
+
+    /// S3: what has failed already counts where the threshold is lower now.
+    fn count_again(&mut self, at: Instant) {
+        let failed = self.count > self.forgiven && self.count > self.settings.down_after_attempts;
+        if failed && self.phase != Phase::Off {
+            self.open(Some(self.count - 1), at);
         }
     }
 

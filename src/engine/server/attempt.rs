@@ -114,6 +114,7 @@ impl Server {
         let mcpl = peer.is_mcpl();
         self.mcpl = Some(mcpl);
         self.reason = None;
+        self.was_away = self.away_for(at.now);
         self.reconnect.adopt();
         let initialized = handshake::initialized();
         self.outbox

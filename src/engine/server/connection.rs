@@ -131,6 +131,10 @@ impl Server {
         }
         self.decide_end(&loss.end, lived, short);
         let why = reconnect::closed_after(lived, &loss.end);
+        let next = asked.unwrap_or_else(|| self.next_after(&loss.end, at));
+        if matches!(next, Next::Rest(State::Ended)) {
+            self.unwant(at.now);
+        }
         let closing = Closing {
             epoch,
             attempt: if lasted { Attempt(1) } else { attempt },
@@ -140,7 +144,7 @@ impl Server {
                 Some(_) => Report::Told,
                 None => Report::HaltAlone,
             },
-            next: asked.unwrap_or_else(|| self.next_after(&loss.end, at)),
+            next,
         };
         if asked.is_none() {
             self.reason = Some(closing.why.clone());

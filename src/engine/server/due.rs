@@ -93,6 +93,7 @@ impl Server {
             serving.lasted = true;
         }
         self.reconnect.last();
+        self.was_away = Duration::ZERO;
         self.lasted = Some(Past::ago(at.now, Duration::ZERO));
         self.outbox.decide(epoch, Decision::Lasted { lived });
         self.outbox.record(Record::Lasted);

@@ -6,7 +6,9 @@ use super::Server;
 use super::phase::{Closing, Next, Phase, Report};
 use crate::engine::decision::{Class, ClearCause, Decision, DropReason, State};
 use crate::engine::input::{End, Loss, Moment, Stop};
+use crate::engine::output::Record;
 use crate::engine::snapshot::{Backoff, Snapshot};
+use crate::engine::timers::Past;
 use crate::engine::traffic::Away;
 use crate::ids::{Attempt, Epoch};
 use crate::wire::jsonrpc::{self, Message};
@@ -18,6 +20,31 @@ impl Server {
         if attempt.0 >= self.settings.down_after_attempts || self.reconnect.is_refused() {
             self.open_episode(Some(self.epoch), attempt, why, at);
         }
+    }
+
+    /// S3, where what has been moved past no threshold but a threshold past it.
+    pub(super) fn down_if_past(&mut self, at: Moment) {
+        let (failed, away) = (self.reconnect.failed(), self.was_away);
+        let has_failed = self.reconnect.failed_since_unwanted() > 0;
+        let why = if has_failed && failed > self.settings.down_after_attempts {
+            format!("{failed} attempts in a row have failed")
+        } else if !away.is_zero() && away >= self.settings.down_after {
+            format!("not connected for {} s", away.as_secs())
+        } else {
+            return;
+        };
+        if self.enabled {
+            let last = Attempt(failed.saturating_sub(1));
+            self.open_episode(self.phase.epoch(), last, &why, at);
+        }
+    }
+
+    /// Nobody wants it connected any more (S4).
+    pub(super) fn unwant(&mut self, now: Instant) {
+        self.was_away = Duration::ZERO;
+        self.reconnect.forgive();
+        self.unwanted = Some(Past::ago(now, Duration::ZERO));
+        self.outbox.record(Record::Unwanted);
     }
 
     pub(super) fn open_episode(
@@ -149,6 +176,13 @@ impl Server {
         }
     }
 
+    /// The longest that it was away; what runs is part of it (S3).
+    pub(super) fn away_for(&self, now: Instant) -> Duration {
+        let runs = self.is_trying() && self.enabled;
+        let away = now.saturating_duration_since(self.away);
+        self.was_away.max(if runs { away } else { Duration::ZERO })
+    }
+
     /// The attempt that made the connection, runs, or comes next.
     pub(super) fn attempt(&self) -> Attempt {
         self.phase
@@ -177,10 +211,12 @@ impl Server {
         snapshot.epoch = self.epoch;
         snapshot.attempt = self.attempt().0;
         snapshot.failed_attempts = self.reconnect.failed();
+        snapshot.failed_since_unwanted = self.reconnect.failed_since_unwanted();
         snapshot.down_after_attempts = self.settings.down_after_attempts;
         snapshot.down_after = self.settings.down_after;
         snapshot.lasting_threshold = self.settings.lasting_threshold();
         snapshot.since_lasted = self.lasted.map(|lasted| lasted.age(now));
+        snapshot.since_unwanted = self.unwanted.map(|unwanted| unwanted.age(now));
         let ago = |then| now.saturating_duration_since(then);
         snapshot.since_healthy = self.healthy.map(ago);
         snapshot.episode = self.episode.view(now);
@@ -189,9 +225,7 @@ impl Server {
             left: wait.until.saturating_duration_since(now),
         });
         snapshot.reason.clone_from(&self.reason);
-        if self.is_trying() && self.enabled {
-            snapshot.away_for = ago(self.away);
-        }
+        snapshot.away_for = self.away_for(now);
         if let Phase::Serving(serving) = &self.phase {
             snapshot.connected = true;
             snapshot.connection_age = ago(serving.adopted);

@@ -8,6 +8,7 @@ mod probes;
 mod reconnect;
 mod signals;
 mod stops;
+mod thresholds;
 
 use std::time::Duration;
 
