@@ -32,6 +32,7 @@ pub use file::Source;
 use crate::engine::settings::Settings as EngineSettings;
 use crate::ids::ServerId;
 use crate::observe::traces;
+use crate::revision::server::Opening;
 use crate::transport::Settings as TransportSettings;
 
 /// A whole file, validated.
@@ -146,6 +147,8 @@ pub struct Entry {
     pub engine: Arc<EngineSettings>,
     /// For the transport.
     pub transport: TransportSettings,
+    /// How the server's revision is found; `None` where it begins with `initialize` for sure.
+    pub opening: Option<Opening>,
     /// Everything that makes the transport (3-config, Reload), as one text to compare; secrets hashed.
     pub transport_key: String,
 }

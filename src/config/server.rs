@@ -15,6 +15,7 @@ use super::secrets::Secrets;
 use super::tree::{Node, Step, Value};
 use super::{Entry, Problem};
 use crate::ids::ServerId;
+use crate::revision::server::Opening;
 
 /// Fields of later issues: checked in shape, without effect.
 const NO_EFFECT_YET: [&str; 1] = ["toolPrefix"];
@@ -126,7 +127,6 @@ fn entry(
     secrets: Secrets,
     context: Context<'_>,
 ) -> Option<Entry> {
-    check_protocol(checks);
     warn_of_lists(checks);
     let transport = link(checks, secrets)?;
     let launched = transport.label() == "stdio";
@@ -136,14 +136,21 @@ fn entry(
     Some(Entry {
         engine: Arc::new(engine),
         transport,
+        opening: opening(checks.fields.protocol),
         transport_key,
     })
 }
 
-fn check_protocol(checks: &mut Checks<'_>) {
-    if let Some(Protocol::Modern | Protocol::V2026_07_28) = checks.fields.protocol {
-        let text = "2026-07-28 is not spoken yet; write `auto`, or a revision up to 2025-11-25";
-        checks.problems.push(checks.scope.field("protocol", text));
+/// What a server of this transport is asked first (decision 0015).
+fn opening(protocol: Option<Protocol>) -> Option<Opening> {
+    match protocol.unwrap_or(Protocol::Auto) {
+        Protocol::Auto => Some(Opening::InitializeFirst),
+        Protocol::Modern | Protocol::V2026_07_28 => Some(Opening::Stateless),
+        Protocol::Legacy
+        | Protocol::V2024_11_05
+        | Protocol::V2025_03_26
+        | Protocol::V2025_06_18
+        | Protocol::V2025_11_25 => None,
     }
 }
 

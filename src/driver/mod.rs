@@ -2,6 +2,7 @@
 //! happened and when. It decides nothing.
 
 mod budget;
+mod link;
 mod outbound;
 mod patience;
 mod server;

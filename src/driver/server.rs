@@ -10,7 +10,8 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::Share;
-use super::outbound::{self, Full, Outbound};
+use super::link::Link;
+use super::outbound::{self, Outbound};
 use super::patience::Patience;
 use super::{Arrival, Control, Flags, Shared};
 use crate::config::{Entry, Problem, Server as Configured};
@@ -22,6 +23,7 @@ use crate::engine::settings::Settings;
 use crate::face::Outgoing;
 use crate::ids::{Attempt, Epoch, ServerId, SessionId};
 use crate::observe::ServerObserver;
+use crate::revision::server::Server as Translation;
 use crate::transport::{self, Events};
 
 /// What may wait for a server that does not read, in bytes.
@@ -64,13 +66,6 @@ pub(super) struct Task {
     synced: watch::Receiver<Synced>,
     /// When what is being handled happened.
     at: Instant,
-}
-
-/// The transport that this task started last.
-struct Link {
-    epoch: Epoch,
-    frames: Outbound<Bytes>,
-    close: CancellationToken,
 }
 
 /// Who waits for the end.
@@ -165,9 +160,11 @@ impl Task {
     fn next_due(&self) -> Option<tokio::time::Instant> {
         let engine = self.engine.poll_timeout().map(|(due, _)| due);
         let host = self.patience.due();
+        let link = self.link.as_ref().and_then(Link::due);
         engine
             .into_iter()
             .chain(host)
+            .chain(link)
             .min()
             .map(tokio::time::Instant::from_std)
     }
@@ -176,7 +173,16 @@ impl Task {
         let moment = self.moment();
         self.engine.handle_timeout(moment);
         self.drain();
+        self.wake_link();
         self.see_whether_hosts_read();
+    }
+
+    fn wake_link(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let epoch = link.epoch;
+        for event in link.wake(now()) {
+            self.tell(Input::Link { epoch, event });
+        }
     }
 
     fn more_link_events(&mut self) {
@@ -259,7 +265,15 @@ impl Task {
         } else {
             None
         };
-        self.tell(Input::Link { epoch, event });
+        let link = self.link.as_mut();
+        match link.filter(|link| link.epoch == epoch && link.translation.is_some()) {
+            Some(link) => {
+                for event in link.read(event, now()) {
+                    self.tell(Input::Link { epoch, event });
+                }
+            }
+            None => self.tell(Input::Link { epoch, event }),
+        }
         if let Some(reap) = gone {
             self.link_gone(epoch, reap);
         }
@@ -405,21 +419,21 @@ impl Task {
             epoch,
             frames,
             close,
+            translation: entry.opening.map(Translation::new),
         });
     }
 
     fn send(&mut self, epoch: Epoch, frame: Bytes, request: Option<u64>, forwarded: bool) {
-        let Some(link) = self.link.as_ref().filter(|link| link.epoch == epoch) else {
+        let Some(link) = self.link.as_mut().filter(|link| link.epoch == epoch) else {
             return;
         };
         let frame = match request.filter(|_| forwarded) {
             Some(id) => self.observer.forwarded(self.at, id, frame),
             None => frame,
         };
-        if link.frames.push(frame.clone()) == Err(Full) {
-            let event = LinkEvent::Unsent { request, frame };
-            self.consequences.push_back(Input::Link { epoch, event });
-        }
+        let told = link.send(frame, request, self.at);
+        let told = told.into_iter().map(|event| Input::Link { epoch, event });
+        self.consequences.extend(told);
     }
 
     fn answer(&mut self, session: SessionId, outgoing: Outgoing) {

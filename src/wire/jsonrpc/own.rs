@@ -13,6 +13,8 @@ pub mod code {
     pub const METHOD_NOT_FOUND: i64 = -32601;
     /// The params do not fit the method.
     pub const INVALID_PARAMS: i64 = -32602;
+    /// Something else went wrong on the way.
+    pub const INTERNAL: i64 = -32603;
     /// Held requests are full or waited too long: try again (G4).
     pub const BUSY: i64 = -32000;
     /// A feature set that is declared and not enabled (MCPL, appendix A).
