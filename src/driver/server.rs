@@ -419,7 +419,9 @@ impl Task {
             epoch,
             frames,
             close,
-            translation: entry.opening.map(Translation::new),
+            translation: entry
+                .opening
+                .map(|opening| Translation::new(opening, entry.transport.label() == "http")),
         });
     }
 

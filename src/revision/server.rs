@@ -1,6 +1,7 @@
-//! A server shown to its engine as one of the session revisions, whichever it speaks (decision 0015). One of these lives
-//! as long as a transport. It decides nothing about reconnecting, gating or who may do what.
+//! A server shown to its engine as one of the session revisions, whichever it speaks (decision 0015). One of these
+//! lives as long as a transport. It decides nothing about reconnecting, gating or who may do what.
 
+mod heading;
 mod listening;
 mod opening;
 mod rounds;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 
 use self::opening::{Finding, Step};
 use self::session::Session;
+use crate::revision::mirrored::Mirrored;
 use crate::wire::jsonrpc::{self, Error, Message, Unreadable};
 
 pub use self::opening::Opening;
@@ -51,6 +53,7 @@ pub enum Output {
 /// One transport's translation.
 #[derive(Debug)]
 pub struct Server {
+    over_http: bool,
     era: Era,
     outputs: Outputs,
 }
@@ -63,10 +66,12 @@ enum Era {
 }
 
 impl Server {
-    /// For a transport that has carried nothing yet.
+    /// For a transport that has carried nothing yet. Over HTTP tools can be called only where a header can carry what
+    /// they mirror.
     #[must_use]
-    pub fn new(opening: Opening) -> Self {
+    pub fn new(opening: Opening, over_http: bool) -> Self {
         Self {
+            over_http,
             era: Era::Finding(Box::new(Finding::new(opening))),
             outputs: Outputs::default(),
         }
@@ -152,6 +157,20 @@ impl Server {
         }
     }
 
+    /// The header fields that repeat what a frame says, by their names in lower case; none where it is no stateless
+    /// request.
+    #[must_use]
+    pub fn heading(&self, frame: &Bytes) -> Vec<(String, String)> {
+        let Ok(message) = Message::parse(frame.clone()) else {
+            return Vec::new();
+        };
+        match &self.era {
+            Era::Session => Vec::new(),
+            Era::Finding(_) => heading::fields(&message, &Mirrored::default()),
+            Era::Stateless(session) => session.heading(&message),
+        }
+    }
+
     /// The next thing to do.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.0.pop_front()
@@ -167,7 +186,7 @@ impl Server {
             }
             Step::Stateless(found) => {
                 self.outputs.tell(found.answer.clone(), None);
-                self.era = Era::Stateless(Box::new(Session::new(*found)));
+                self.era = Era::Stateless(Box::new(Session::new(*found, self.over_http)));
             }
         }
     }

@@ -85,7 +85,6 @@ pub mod method {
     pub const PROMPTS_GET: &str = "prompts/get";
     pub const PROMPTS_LIST: &str = "prompts/list";
     pub const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";
-    pub const RESOURCES_READ: &str = "resources/read";
     pub const ROOTS_LIST: &str = "roots/list";
     pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
     pub const SAMPLING: &str = "sampling/createMessage";

@@ -31,6 +31,7 @@ mod killed;
 mod late;
 mod messages;
 mod methods;
+mod modern_servers;
 mod paused;
 mod race;
 mod real_servers;

@@ -6,6 +6,7 @@
 //! - `--ws ADDR`: listens there (port 0: any) and prints `listening ws://HOST:PORT` on stdout
 //! - `--log FILE`: appends `<unix ms> <pid>` per launch
 //! - `--tools-file FILE`: lists the tools named there too, one a line
+//! - `--stateless`: a server of 2026-07-28 alone, see `stateless.rs`
 //!
 //! How it dies (`--survive-after FILE` ends all of these, and `--never-handshake`, once FILE exists):
 //! - `--die-after-ms N`: after `notifications/initialized`, with `--exit-code N` (0); over WebSocket it closes with
@@ -52,6 +53,7 @@
 )]
 
 mod script;
+mod stateless;
 mod websocket;
 
 use std::collections::BTreeMap;
@@ -300,6 +302,9 @@ impl Session {
             .get("method")
             .and_then(|raw| serde_json::from_str(raw.get()).ok());
         match (method.as_deref(), message.get("id")) {
+            (Some(method), _) if self.flags.has("stateless") => {
+                stateless::handle(self, method, &message);
+            }
             (Some("notifications/initialized"), None) => self.initialized(),
             (Some(method), None) => {
                 let params = message.get("params").map_or("{}", |raw| raw.get());

@@ -1,5 +1,5 @@
-//! The stream on which a stateless server tells of changes: what it is asked for, opened again where that changes or the
-//! server ended it. It writes no message and keeps no clock.
+//! The stream on which a stateless server tells of changes: what it is asked for, opened again where that changes or
+//! the server ended it. It writes no message and keeps no clock.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Whatever an engine and a stateless server send each other: each of the engine's requests gets exactly one answer, its
-//! bytes are copied, and neither side sees what is the other revision's alone.
+//! Whatever an engine and a stateless server send each other: each of the engine's requests gets exactly one answer,
+//! its bytes are copied, and neither side sees what is the other revision's alone.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ const METHODS: [&str; 9] = [
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let reply = prop_oneof![
         4 => Just(Reply::Result),
-        1 => prop_oneof![Just(-32602), Just(-32020), Just(-32021), Just(-32022)].prop_map(Reply::Error),
+        1 => prop::sample::select(vec![-32602, -32020, -32021, -32022]).prop_map(Reply::Error),
         2 => (0_usize..4).prop_map(Reply::Asks),
         1 => Just(Reply::Again),
         1 => Just(Reply::Unreadable),
@@ -87,7 +87,7 @@ impl Model {
     )]
     fn serving() -> Self {
         let mut model = Self {
-            edge: Server::new(Opening::Stateless),
+            edge: Server::new(Opening::Stateless, false),
             now: Instant::now(),
             next: 1,
             owed: BTreeMap::from([(0, String::new())]),

@@ -1,5 +1,5 @@
-//! The session that the engine of a stateless server sees: each of its frames as what the server understands, each of the
-//! server's messages as what a session's server would have sent.
+//! The session that the engine of a stateless server sees: each of its frames as what the server understands, each of
+//! the server's messages as what a session's server would have sent.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -7,11 +7,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::heading::{annotates, callable, fields};
 use super::listening::{self, Listening};
 use super::opening::{Found, discovery};
 use super::rounds::{Ended, Given, Rounds, asks};
 use super::stamp::{Stamp, is_stamped};
 use super::{Output, Outputs};
+use crate::revision::mirrored::Mirrored;
 use crate::revision::stateless::{VERSION, code, key, method};
 use crate::wire::jsonrpc::{self, About, Error, Kind, Message, Unreadable, member, quoted};
 use crate::wire::jsonrpc::{RequestId, code as standard};
@@ -33,15 +35,20 @@ pub(super) struct Session {
     rounds: Rounds,
     listening: Listening,
     pings: BTreeSet<u64>,
+    /// What its tools mirror into header fields.
+    mirrored: Mirrored,
+    over_http: bool,
 }
 
 impl Session {
-    pub(super) fn new(found: Found) -> Self {
+    pub(super) fn new(found: Found, over_http: bool) -> Self {
         Self {
             stamp: found.stamp,
             rounds: Rounds::default(),
             listening: Listening::new(&found.capabilities),
             pings: BTreeSet::new(),
+            mirrored: Mirrored::default(),
+            over_http,
         }
     }
 
@@ -96,6 +103,11 @@ impl Session {
     pub(super) fn unsent(&mut self, id: u64) {
         let _ = self.rounds.end(id);
         self.pings.remove(&id);
+    }
+
+    /// The header fields of a frame.
+    pub(super) fn heading(&self, frame: &Message) -> Vec<(String, String)> {
+        fields(frame, &self.mirrored)
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
@@ -269,6 +281,13 @@ impl Session {
 
     /// The server's answer to a call: the end of it, or what it wants to know.
     fn answer(&mut self, id: u64, message: Message, out: &mut Outputs) {
+        let message = match message.result().filter(|result| annotates(result)) {
+            Some(result) => {
+                self.mirrored.learn(result);
+                self.callable(&message)
+            }
+            None => message,
+        };
         if self.rounds.take_untouched(id) {
             return out.receive(message);
         }
@@ -291,6 +310,17 @@ impl Session {
                 out.tell(as_of_a_session(&message, id), None);
             }
         }
+    }
+
+    /// A list of tools without those that cannot be called over HTTP, where that is the way.
+    fn callable(&self, message: &Message) -> Message {
+        let list = message.result().filter(|_| self.over_http);
+        let changed = list.and_then(callable).and_then(|list| {
+            let span = message.in_result(&[])?;
+            let id = message.id_text().unwrap_or_default();
+            Message::parse(message.with(id, &[(span, &list)])).ok()
+        });
+        changed.unwrap_or_else(|| message.clone())
     }
 
     /// Carries out what the streams need.

@@ -1,5 +1,5 @@
-//! What each request to a stateless server says of its sender, put into a session's request while every other byte stays
-//! as it was (A2). It answers nothing.
+//! What each request to a stateless server says of its sender, put into a session's request while every other byte
+//! stays as it was (A2). It answers nothing.
 
 use bytes::Bytes;
 

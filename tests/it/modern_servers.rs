@@ -1,0 +1,239 @@
+//! Servers of the stateless revision, 2026-07-28, behind the gateway: made-up ones and one of the Python SDK. Their
+//! clients speak a session revision and see nothing of it (decision 0015).
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::gateway::{Gateway, Place, faultd, with};
+use crate::host::{Host, Received};
+use crate::real_servers::installed;
+
+const CAPABLE: &str = r#"{"elicitation":{},"roots":{}}"#;
+
+fn capable() -> Value {
+    serde_json::from_str(CAPABLE).unwrap()
+}
+
+async fn client(gateway: &Gateway, server: &str, capabilities: Value) -> (Host, Value) {
+    let mut host = gateway.connect(server).await;
+    let answer = host.initialize(capabilities).await;
+    (host, answer)
+}
+
+/// The lines of a file that a server writes.
+fn lines(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+fn structured(answer: &Received) -> Value {
+    let result: Value = serde_json::from_str(answer.result()).unwrap();
+    result["structuredContent"].clone()
+}
+
+/// Answers what a call asks its client for: a name and the roots.
+async fn give(host: &mut Host, name: &str) {
+    let asked = host.notification("elicitation/create").await;
+    let content = json!({"action": "accept", "content": {"name": name}});
+    host.reply(&asked, content).await;
+    let asked = host.notification("roots/list").await;
+    host.reply(&asked, json!({"roots": [{"uri": "file:///a"}]}))
+        .await;
+}
+
+#[tokio::test]
+async fn auto_finds_a_stateless_server_at_its_first_launch() {
+    let place = Place::new();
+    let (log, heard) = (place.file("launches"), place.file("heard"));
+    let flags = format!(
+        "--stateless --log {} --heard {}",
+        log.display(),
+        heard.display()
+    );
+    let gateway = place.run(&json!({"s": faultd(&flags)})).await;
+    gateway.events().await.until("s", "adopted").await;
+    let (mut host, introduced) = client(&gateway, "s", json!({})).await;
+    assert_eq!(introduced["protocolVersion"], "2025-11-25");
+    let echoed = host.call("echo", json!({"n": 1.0})).await;
+    let seen = structured(&echoed);
+    assert_eq!(
+        (&seen["name"], &seen["arguments"]),
+        (&json!("echo"), &json!({"n": 1.0}))
+    );
+    assert_eq!(
+        seen["_meta"]["io.modelcontextprotocol/protocolVersion"],
+        "2026-07-28"
+    );
+    assert_eq!(lines(&log).len(), 1, "one launch");
+    let method = |line: &String| Received::parse(line).method;
+    let methods: Vec<_> = lines(&heard).iter().filter_map(method).collect();
+    assert_eq!(
+        methods[..3],
+        ["initialize", "server/discover", "subscriptions/listen"]
+    );
+    assert!(
+        !methods
+            .iter()
+            .any(|method| method == "notifications/initialized")
+    );
+}
+
+#[tokio::test]
+async fn modern_asks_for_nothing_else_and_a_server_without_it_gets_the_verdict() {
+    let place = Place::new();
+    let heard = place.file("heard");
+    let modern = json!({"protocol": "modern"});
+    let flags = format!("--stateless --heard {}", heard.display());
+    let gateway = place
+        .run(&json!({
+            "new": with(faultd(&flags), modern.clone()),
+            "old": with(faultd(""), modern),
+        }))
+        .await;
+    let mut events = gateway.events().await;
+    events.until("new", "adopted").await;
+    assert!(lines(&heard)[0].contains("server/discover"));
+    let halt = events.until("old", "halted").await;
+    assert!(halt.text().contains("server/discover"), "{}", halt.text());
+}
+
+#[tokio::test]
+async fn what_a_stateless_server_wants_to_know_is_asked_of_the_client_whose_call_it_is() {
+    let gateway = Gateway::run(&json!({"s": faultd("--stateless")})).await;
+    gateway.events().await.until("s", "adopted").await;
+    let (mut host, _) = client(&gateway, "s", capable()).await;
+    let id = host
+        .ask("tools/call", json!({"name": "ask", "arguments": {}}))
+        .await;
+    give(&mut host, "Ada").await;
+    let answer = host.answer(&id).await;
+    let seen = structured(&answer);
+    assert_eq!(seen["state"], "kept \"by\" the client");
+    assert_eq!(seen["given"]["name"]["content"]["name"], "Ada");
+    assert_eq!(seen["given"]["roots"]["roots"][0]["uri"], "file:///a");
+}
+
+#[tokio::test]
+async fn a_call_whose_client_cannot_give_what_it_needs_says_what_is_missing() {
+    let gateway = Gateway::run(&json!({"s": faultd("--stateless")})).await;
+    gateway.events().await.until("s", "adopted").await;
+    let (mut host, _) = client(&gateway, "s", json!({})).await;
+    let error = host.call("ask", json!({})).await.error();
+    assert!(
+        error["message"].as_str().unwrap().contains("roots/list"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn changes_updates_and_logs_of_a_stateless_server_reach_its_clients() {
+    let gateway = Gateway::run(&json!({"s": faultd("--stateless")})).await;
+    gateway.events().await.until("s", "adopted").await;
+    let (mut host, _) = client(&gateway, "s", json!({})).await;
+    host.call("log", json!({})).await.result();
+    host.request("resources/subscribe", json!({"uri": "test:one"}))
+        .await
+        .result();
+    host.request("logging/setLevel", json!({"level": "warning"}))
+        .await
+        .result();
+    host.call("change", json!({})).await.result();
+    let updated = host.notification("notifications/resources/updated").await;
+    assert_eq!(updated.param("/uri"), "test:one");
+    assert_eq!(
+        updated.param("/_meta/io.modelcontextprotocol~1subscriptionId"),
+        Value::Null
+    );
+    assert!(
+        !host.was_sent("notifications/message"),
+        "nobody had asked for logs"
+    );
+    host.call("log", json!({})).await.result();
+    let logged = host.notification("notifications/message").await;
+    assert_eq!(logged.param("/data"), "hello");
+    assert_eq!(logged.param("/level"), "warning");
+}
+
+#[tokio::test]
+async fn a_stream_that_a_stateless_server_ends_is_opened_again() {
+    let gateway = Gateway::run(&json!({"s": faultd("--stateless")})).await;
+    gateway.events().await.until("s", "adopted").await;
+    let (mut host, _) = client(&gateway, "s", json!({})).await;
+    host.request("resources/subscribe", json!({"uri": "test:one"}))
+        .await
+        .result();
+    host.call("end-stream", json!({})).await.result();
+    // It may have changed meanwhile, which is told once there is a stream again.
+    let updated = host.notification("notifications/resources/updated").await;
+    assert_eq!(updated.param("/uri"), "test:one");
+    host.call("change", json!({})).await.result();
+    host.notification("notifications/resources/updated").await;
+}
+
+#[tokio::test]
+async fn a_stateless_server_that_dies_is_found_again() {
+    let entry = with(faultd("--stateless"), json!({"reconnectIntervalMs": 50}));
+    let gateway = Gateway::run(&json!({"s": entry})).await;
+    let mut events = gateway.events().await;
+    events.until("s", "adopted").await;
+    let (mut host, _) = client(&gateway, "s", json!({})).await;
+    let error = host.call("exit", json!({"code": 3})).await.error();
+    assert_eq!(error["code"], -32051);
+    events.until_times("s", "adopted", 2).await;
+    host.call("echo", json!({})).await.result();
+}
+
+#[tokio::test]
+async fn a_server_of_the_python_sdk_works_in_both_of_its_revisions() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/stateless.py");
+    let python = json!({"command": installed("venv/bin/python"), "args": [script]});
+    let gateway = Gateway::run(&json!({
+        "modern": with(python.clone(), json!({"protocol": "modern"})),
+        "auto": python,
+    }))
+    .await;
+    let mut events = gateway.events().await;
+    for server in ["modern", "auto"] {
+        events.until(server, "adopted").await;
+        let (mut host, _) = client(&gateway, server, capable()).await;
+        let sum = host.call("add", json!({"a": 2, "b": 3})).await;
+        assert_eq!(structured(&sum)["result"], 5);
+        let params = json!({"name": "walk", "arguments": {}, "_meta": {"progressToken": "t"}});
+        let id = host.ask("tools/call", params).await;
+        for step in 1..=3 {
+            let progress = host.notification("notifications/progress").await;
+            assert_eq!(progress.param("/progressToken"), "t");
+            assert_eq!(progress.param("/progress").as_f64(), Some(f64::from(step)));
+        }
+        host.answer(&id).await.result();
+        let id = host
+            .ask("tools/call", json!({"name": "greet", "arguments": {}}))
+            .await;
+        give(&mut host, "Ada").await;
+        let greeted = host.answer(&id).await;
+        assert_eq!(structured(&greeted)["result"], "hello Ada of 1 roots");
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_the_python_sdk_tells_of_its_changes() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/stateless.py");
+    let entry = json!({
+        "command": installed("venv/bin/python"), "args": [script], "protocol": "2026-07-28",
+    });
+    let gateway = Gateway::run(&json!({"s": entry})).await;
+    gateway.events().await.until("s", "adopted").await;
+    let (mut host, _) = client(&gateway, "s", json!({})).await;
+    host.request("resources/subscribe", json!({"uri": "test://one"}))
+        .await
+        .result();
+    host.call("change", json!({})).await.result();
+    let updated = host.notification("notifications/resources/updated").await;
+    assert_eq!(updated.param("/uri"), "test://one");
+    let read = host
+        .request("resources/read", json!({"uri": "test://one"}))
+        .await;
+    assert!(read.result().contains("one"));
+}
