@@ -106,6 +106,10 @@ fn transport(settings: &Transport) -> Value {
             "kind": "websocket", "url": bare(&socket.url),
             "headers": socket.headers.keys().collect::<Vec<_>>(),
         }),
+        Transport::Http(http) => json!({
+            "kind": "http", "url": bare(&http.url),
+            "headers": http.headers.keys().collect::<Vec<_>>(),
+        }),
     }
 }
 

@@ -223,7 +223,7 @@ pub(super) struct ServerFields {
     pub(super) env: Option<BTreeMap<String, Text>>,
     /// Give it the gateway's whole environment. Default: false.
     pub(super) inherit_env: Option<bool>,
-    /// The address of a server that is dialed: `ws://` or `wss://`.
+    /// The address of a server that is dialed: `ws://` or `wss://`, `http://` or `https://`.
     pub(super) url: Option<String>,
     /// Default: from the scheme of `url`, or `stdio` where `command` is given.
     pub(super) transport: Option<Transport>,
@@ -233,9 +233,9 @@ pub(super) struct ServerFields {
     pub(super) token_file: Option<String>,
     /// A program and its arguments that print the credential, run at each dial.
     pub(super) token_command: Option<Vec<Text>>,
-    /// Where the credential goes. Default: both.
+    /// Where the credential of a WebSocket goes. Default: both.
     pub(super) token_in: Option<TokenIn>,
-    /// Sent with the request that connects.
+    /// Sent with the request that connects, and over HTTP with each.
     pub(super) headers: Option<BTreeMap<String, Text>>,
     /// The revision of MCP to speak. Default: auto.
     pub(super) protocol: Option<Protocol>,
@@ -267,7 +267,8 @@ pub(super) struct ServerFields {
     pub(super) accept_after_ms: Option<Millis>,
     /// A kept message is dropped after this. Default: 86400000.
     pub(super) kept_max_age_ms: Option<Millis>,
-    /// Silence after which the connection is probed; 0 is never. Default: 20000 over WebSocket, 0 over stdio.
+    /// Silence after which the connection is probed; 0 is never. Default: 20000 over WebSocket, 30000 over HTTP, 0 over
+    /// stdio.
     pub(super) keep_alive_ms: Option<Millis>,
     /// The tools that are shown, `*` for any run. Default: all.
     pub(super) enabled_tools: Option<Vec<String>>,

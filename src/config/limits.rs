@@ -6,21 +6,26 @@ use super::file::{Protocol, ServerFields, ToolLifecycle};
 use super::numbers::{Count, Millis};
 use crate::engine::settings::{Bounds, Mask, Settings, WAIT_MAX};
 use crate::ids::ServerId;
+use crate::transport::Settings as Transport;
 use crate::wire::mcp::Revision;
 use crate::wire::mcpl::{CAPABILITIES, UNLESS_NAMED};
+
+/// R19: silence of an HTTP server after which it is asked for a sign of life.
+const HTTP_KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Fields with an own default keep it where the file gives none.
 pub(super) fn settings(
     id: &ServerId,
     fields: &ServerFields,
-    launched: bool,
+    transport: &Transport,
     replace_host: bool,
 ) -> Settings {
     let base = Settings::default();
     let millis = |given: Option<Millis>, default| given.map_or(default, |Millis(value)| value);
     Settings {
         server: id.as_str().to_owned(),
-        launched,
+        launched: matches!(transport, Transport::Stdio(_)),
+        lasts_alive: matches!(transport, Transport::Http(_)),
         revision: revision(fields.protocol),
         reconnect: fields.reconnect.unwrap_or(true),
         interval: fields
@@ -35,14 +40,14 @@ pub(super) fn settings(
             .down_after_attempts
             .map_or(base.down_after_attempts, |value| value.0),
         down_after: millis(fields.down_after_ms, base.down_after),
-        connect_timeout: timeout(fields.connect_timeout_ms, base.connect_timeout),
+        connect_timeout: connect_timeout(fields),
         initialize_timeout: timeout(fields.initialize_timeout_ms, base.initialize_timeout),
         policy_timeout: timeout(fields.policy_timeout_ms, base.policy_timeout),
         request_timeout: timeout(fields.request_timeout_ms, base.request_timeout),
         call_timeout: millis(fields.call_timeout_ms, base.call_timeout),
         accept_after: millis(fields.accept_after_ms, base.accept_after),
         kept_max_age: millis(fields.kept_max_age_ms, base.kept_max_age),
-        probe_after: probe_after(fields, launched),
+        probe_after: probe_after(fields, transport),
         bounds: bounds(fields, base.bounds),
         mask: mask(fields),
         grant_without_receipt: fields.grant_without_receipt.unwrap_or(false),
@@ -60,10 +65,23 @@ fn timeout(given: Option<Millis>, default: Duration) -> Duration {
     }
 }
 
-/// R12: a WebSocket probes itself; a launched server is probed only where it is asked for.
-fn probe_after(fields: &ServerFields, launched: bool) -> Duration {
-    let given = fields.keep_alive_ms.filter(|_| launched);
-    given.map_or(Duration::ZERO, |Millis(value)| value)
+/// R15: how long a connect call may take.
+pub(super) fn connect_timeout(fields: &ServerFields) -> Duration {
+    timeout(
+        fields.connect_timeout_ms,
+        Settings::default().connect_timeout,
+    )
+}
+
+/// R12, R19: a WebSocket probes itself; a launched server is probed only where it is asked for.
+fn probe_after(fields: &ServerFields, transport: &Transport) -> Duration {
+    let default = match transport {
+        Transport::WebSocket(_) => return Duration::ZERO,
+        Transport::Stdio(_) => Duration::ZERO,
+        Transport::Http(_) => HTTP_KEEP_ALIVE,
+    };
+    let given = fields.keep_alive_ms;
+    given.map_or(default, |Millis(value)| value)
 }
 
 fn revision(protocol: Option<Protocol>) -> Option<Revision> {

@@ -11,11 +11,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::Problem;
 use super::file::{self, ServerFields, Text, Transport};
+use super::limits;
 use super::problem::Scope;
 use super::read::nearest;
 use super::secrets::{Secrets, fingerprint};
 use super::tree::{Node, Step};
-use crate::transport::settings::{Credential, Settings, Stdio, TokenIn, WebSocket};
+use crate::transport::settings::{Credential, Http, Settings, Stdio, TokenIn, WebSocket};
 
 /// R12: silence on a WebSocket after which a ping is sent.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -63,18 +64,7 @@ impl Checks<'_> {
 pub(super) fn link(checks: &mut Checks<'_>, secrets: Secrets) -> Option<Settings> {
     match kind(checks)? {
         Transport::Stdio => launched(checks, secrets),
-        Transport::WebSocket => dialed(checks, secrets),
-        Transport::Http => {
-            let text = "the Streamable HTTP transport is not built yet; give the server's `ws://` or `wss://` address, \
-                        or the `command` that launches it";
-            let field = if checks.has("url") {
-                "url"
-            } else {
-                "transport"
-            };
-            checks.refuse(field, text);
-            None
-        }
+        Transport::WebSocket | Transport::Http => dialed(checks, secrets),
     }
 }
 
@@ -137,7 +127,10 @@ fn scheme(checks: &mut Checks<'_>) -> Option<Transport> {
         "ws" | "wss" => Some(Transport::WebSocket),
         "http" | "https" => Some(Transport::Http),
         _ => {
-            checks.refuse("url", "write an address with `ws://` or `wss://`");
+            checks.refuse(
+                "url",
+                "write an address with `http://`, `https://`, `ws://` or `wss://`",
+            );
             None
         }
     }
@@ -214,11 +207,24 @@ fn dialed(checks: &mut Checks<'_>, mut secrets: Secrets) -> Option<Settings> {
         secrets.text(value.expose_secret());
     }
     let secret = !matches!(credential, Credential::None) || !headers.is_empty();
-    if secret && url.scheme() == "ws" && !is_loopback(&url) {
-        checks.warn(
-            "url",
-            "its credential crosses the network in the clear; write `wss://`",
-        );
+    let safe = match url.scheme() {
+        "ws" => Some("wss"),
+        "http" => Some("https"),
+        _ => None,
+    };
+    if let Some(safe) = safe.filter(|_| secret && !is_loopback(&url)) {
+        let text = format!("its credential crosses the network in the clear; write `{safe}://`");
+        checks.warn("url", text);
+    }
+    if url.scheme().starts_with("http") {
+        checks.idle(&["tokenIn"], "dialed over HTTP");
+        return Some(Settings::Http(Arc::new(Http {
+            url: url.into(),
+            credential,
+            headers,
+            connect_timeout: limits::connect_timeout(checks.fields),
+            secrets: secrets.finish(),
+        })));
     }
     Some(Settings::WebSocket(Arc::new(WebSocket {
         url: url.into(),
@@ -314,6 +320,10 @@ pub(super) fn transport_key(settings: &Settings, fields: &ServerFields) -> Strin
         Settings::Stdio(stdio) => fingerprint(&(
             (&stdio.command, &stdio.args, &stdio.cwd, stdio.inherit_env),
             (exposed(&stdio.env), protocol),
+        )),
+        Settings::Http(http) => fingerprint(&(
+            (&http.url, credential_key(&http.credential)),
+            (exposed(&http.headers), protocol),
         )),
         Settings::WebSocket(socket) => fingerprint(&(
             (&socket.url, credential_key(&socket.credential)),

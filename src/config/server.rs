@@ -129,8 +129,7 @@ fn entry(
 ) -> Option<Entry> {
     warn_of_lists(checks);
     let transport = link(checks, secrets)?;
-    let launched = transport.label() == "stdio";
-    let engine = limits::settings(id, checks.fields, launched, context.replace_host);
+    let engine = limits::settings(id, checks.fields, &transport, context.replace_host);
     warn_of_lasting(checks, &engine);
     let transport_key = transport_key(&transport, checks.fields);
     Some(Entry {

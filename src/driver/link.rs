@@ -10,11 +10,12 @@ use super::outbound::{Full, Outbound};
 use crate::engine::input::LinkEvent;
 use crate::ids::Epoch;
 use crate::revision::server::{Output, Server as Translation};
+use crate::transport::Frame;
 
 /// The transport of one epoch.
 pub(super) struct Link {
     pub(super) epoch: Epoch,
-    pub(super) frames: Outbound<Bytes>,
+    pub(super) frames: Outbound<Frame>,
     pub(super) close: CancellationToken,
     /// Not there where the server speaks as its engine does.
     pub(super) translation: Option<Translation>,
@@ -113,7 +114,8 @@ impl Link {
 
     /// Queues a frame where it fits.
     fn push(&mut self, frame: Bytes, request: Option<u64>, told: &mut Vec<LinkEvent>) {
-        if self.frames.push(frame.clone()) == Err(Full) {
+        let bytes = frame.clone();
+        if self.frames.push(Frame { bytes, request }) == Err(Full) {
             if let (Some(translation), Some(id)) = (&mut self.translation, request) {
                 translation.unsent(id);
             }

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::{Notify, mpsc};
 
+use crate::transport::Frame;
+
 /// The end that is filled.
 #[derive(Clone, Debug)]
 pub(super) struct Outbound<T> {
@@ -36,6 +38,12 @@ pub trait Weigh {
 impl Weigh for Bytes {
     fn weight(&self) -> usize {
         self.len()
+    }
+}
+
+impl Weigh for Frame {
+    fn weight(&self) -> usize {
+        self.bytes.len()
     }
 }
 

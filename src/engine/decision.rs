@@ -102,6 +102,11 @@ pub enum Decision {
         /// Which feature sets may be enabled now and before.
         feature_sets: Difference,
     },
+    /// A session of Streamable HTTP that the server ended is renewed at once: no failure (R11).
+    SessionRenewed {
+        /// The attempt that made it, and that goes on.
+        attempt: u64,
+    },
     /// A connection has lasted; the count is 0 (R5).
     Lasted {
         /// From the completed handshake on.
@@ -475,6 +480,7 @@ impl Decision {
             Self::Waiting { .. } => "waiting",
             Self::Settled { .. } => "settled",
             Self::Manifest { .. } => "manifest",
+            Self::SessionRenewed { .. } => "session-renewed",
             Self::Lasted { .. } => "lasted",
             Self::Down { .. } => "down",
             Self::Clear { .. } => "clear",

@@ -167,7 +167,8 @@ pub enum Stop {
 }
 
 /// What happens to a transport, in this order: `Connected` or `Failed`; then messages; then `Lost` once; then late
-/// messages (G7); then `Gone` once. `Failed` is followed by `Gone` too.
+/// messages (G7); then `Gone` once. `Failed` is followed by `Gone` too. Over HTTP, where it is `initialize` that
+/// is refused, `Failed` may come after `Connected`, in the place of the answer.
 #[derive(Clone, Debug)]
 pub enum LinkEvent {
     /// What must never be shown of it: taken out of every text that operators and hosts are told. Comes before
@@ -301,6 +302,8 @@ pub enum End {
     Liveness,
     /// An HTTP status ended it.
     Http(u16),
+    /// The server ended the session of Streamable HTTP: it answered 404 to its id (R11).
+    Session,
     /// A host or operator judged it broken (R14).
     Recycle,
     /// An operator, a reload, or the gateway's own stop.
@@ -318,14 +321,15 @@ impl End {
             Self::Reset(_) => "reset",
             Self::Liveness => "liveness",
             Self::Http(_) => "http",
+            Self::Session => "session",
             Self::Recycle => "recycle",
             Self::Operator => "operator",
         }
     }
 
     /// Every label, for metrics that exist from the start.
-    pub const LABELS: [&'static str; 8] = [
-        "exit", "signal", "ws_close", "reset", "liveness", "http", "recycle", "operator",
+    pub const LABELS: [&'static str; 9] = [
+        "exit", "signal", "ws_close", "reset", "liveness", "http", "session", "recycle", "operator",
     ];
 }
 
@@ -339,6 +343,7 @@ impl fmt::Display for End {
             Self::Reset(why) => f.write_str(why),
             Self::Liveness => f.write_str("no sign of life"),
             Self::Http(status) => write!(f, "HTTP status {status}"),
+            Self::Session => f.write_str("the server ended the session"),
             Self::Recycle | Self::Operator => f.write_str("closed by this gateway"),
         }
     }

@@ -45,6 +45,13 @@ impl Keepalive {
         }
     }
 
+    /// A ping is due now, unless one waits for its answer; from there it goes on as after a silence.
+    pub fn ask(&mut self, now: Instant) {
+        if self.pings == 0 {
+            self.due = Some(now);
+        }
+    }
+
     /// When [`Self::wake`] wants to be called.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {

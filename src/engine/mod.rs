@@ -33,6 +33,7 @@ mod peer;
 mod policy;
 mod queue;
 mod server;
+mod sessions;
 mod setup;
 mod streams;
 mod traffic;

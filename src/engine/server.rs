@@ -19,6 +19,7 @@ use super::noise::Noise;
 use super::outbox::Outbox;
 use super::output::{Output, Record};
 use super::reconnect::Reconnect;
+use super::sessions::Sessions;
 use super::settings::Settings;
 use super::snapshot::Snapshot;
 use super::timers::{Past, Timer, earlier};
@@ -31,6 +32,7 @@ pub struct Server {
     settings: Arc<Settings>,
     phase: Phase,
     reconnect: Reconnect,
+    sessions: Sessions,
     episode: Episode,
     traffic: Traffic,
     noise: Noise,
@@ -73,6 +75,7 @@ impl Server {
             settings,
             phase: Phase::Rest(State::Disabled),
             reconnect: Reconnect::default(),
+            sessions: Sessions::default(),
             episode: Episode::default(),
             noise: Noise::default(),
             outbox: Outbox::default(),
@@ -128,7 +131,10 @@ impl Server {
             Phase::Connecting(connecting) => named(connecting.deadline, connecting.timer()),
             Phase::Serving(serving) => earlier(
                 named(self.lasting_deadline(serving), Timer::Lasting),
-                named(serving.probe.deadline(), Timer::Probe),
+                earlier(
+                    named(serving.probe.deadline(), Timer::Probe),
+                    named(self.asking_deadline(serving), Timer::Probe),
+                ),
             ),
         };
         let others = [

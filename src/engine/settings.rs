@@ -19,6 +19,9 @@ pub struct Settings {
     pub server: String,
     /// Launched as a child, so that a version verdict halts (R10); a remote one is retried.
     pub launched: bool,
+    /// It lasts only with a sign of life in the last third of the threshold (R19): a connection of HTTP has none of its
+    /// own.
+    pub lasts_alive: bool,
     /// The revision to offer, where the operator pinned one; `None` offers the latest and takes any.
     pub revision: Option<Revision>,
     /// Retry after a failure or an end (R20).
@@ -49,7 +52,7 @@ pub struct Settings {
     pub accept_after: Duration,
     /// G6: kept no longer than this.
     pub kept_max_age: Duration,
-    /// R12: probe a stdio server with `ping` after this much silence; zero is never. WebSockets probe themselves.
+    /// R12, R19: probe with `ping` after this much silence; zero is never. WebSockets probe themselves.
     pub probe_after: Duration,
     /// G4 to G6.
     pub bounds: Bounds,
@@ -170,6 +173,7 @@ impl Default for Settings {
         Self {
             server: String::new(),
             launched: true,
+            lasts_alive: false,
             revision: None,
             reconnect: true,
             interval: Duration::from_secs(5),

@@ -35,6 +35,8 @@ const CODES: [(i64, &str, bool); 7] = [
 ];
 /// The methods that exist as labels: tools are what is called by far most often.
 const METHODS: [&str; 2] = [method::TOOLS_CALL, OTHER];
+/// The label of the transport that has sessions (R11).
+const HTTP: &str = "http";
 /// The errors of calls that exist as labels. Their kinds are on the gateway's own histogram: here they would be 17
 /// series each.
 const ERRORS: [&str; 2] = ["", "error"];
@@ -56,6 +58,7 @@ pub(super) struct Counters {
     accepted: Tally<0>,
     verdicts: Tally<1>,
     episodes: Tally<1>,
+    renewed: Tally<0>,
     lives: Histogram,
     /// By direction, then class.
     carried: [[AtomicU64; 3]; 2],
@@ -78,6 +81,8 @@ impl Counters {
             accepted: Tally::new([([], false)]),
             verdicts: Tally::new([true, false].map(|accepted| ([flag(accepted)], false))),
             episodes: shown(["down", "clear"]),
+            // Of the transports only HTTP has sessions (R11).
+            renewed: Tally::new((transport == HTTP).then_some(([], true))),
             lives: maker::unlabelled(&LIFE),
             carried: Default::default(),
             calls: Default::default(),
@@ -107,6 +112,11 @@ impl Counters {
             "tidegate_server_episodes_total",
             "Episodes that opened (down) and ended (clear).",
             |row, samples| row.counters().episodes.show(["edge"], samples),
+        );
+        page.counters(
+            "tidegate_server_sessions_renewed_total",
+            "Sessions that the server ended and that were renewed at once.",
+            |row, samples| row.counters().renewed.show([], samples),
         );
         page.histograms(
             "tidegate_server_epoch_duration_seconds",
@@ -194,6 +204,7 @@ impl Counters {
                 end, lasted, lived, ..
             } => self.end(end, *lasted, *lived),
             Decision::Settled { outcome, took, .. } => self.settle(*outcome, *took),
+            Decision::SessionRenewed { .. } => self.renewed.add([], 1),
             Decision::Down { .. } => self.episodes.add(["down"], 1),
             Decision::Clear { .. } => self.episodes.add(["clear"], 1),
             Decision::Dropped { reason, count, .. } => {
@@ -311,7 +322,8 @@ fn ended(transport: &str) -> Tally<2> {
             // A launched server is probed only where that is configured (R12).
             "liveness" => transport != STDIO,
             "ws_close" => transport == "websocket",
-            "http" => transport == "http",
+            // Shown from their first use, for the bound of series per server.
+            "http" | "session" => false,
             _ => true,
         };
         [true, false].map(|lasted| ([flag(lasted), reason], legal))

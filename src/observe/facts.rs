@@ -94,6 +94,7 @@ pub(super) fn facts(decision: &Decision) -> Facts {
             "domains": domains.iter().map(|domain| domain.label()).collect::<Vec<_>>(),
             "capabilities": difference(capabilities), "featureSets": difference(feature_sets),
         })),
+        Decision::SessionRenewed { attempt } => of(Level::INFO, *attempt, json!({})),
         Decision::Lasted { lived } => plain(json!({ "livedSeconds": seconds(*lived) })),
         Decision::Down { attempt, why, mcpl } => of(
             Level::ERROR,

@@ -113,6 +113,7 @@ fn sort(decision: &Decision) -> Option<(&'static str, u64)> {
         | Decision::ShortEnd { .. }
         | Decision::Waiting { .. }
         | Decision::Manifest { .. }
+        | Decision::SessionRenewed { .. }
         | Decision::Lasted { .. }
         | Decision::Down { .. }
         | Decision::Clear { .. }

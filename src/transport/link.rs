@@ -48,9 +48,13 @@ impl Link {
 
     /// It is open: what must not be shown of it comes first.
     pub(super) async fn tell_connected(&self) {
+        self.tell_secrets().await;
+        self.tell(LinkEvent::Connected).await;
+    }
+
+    pub(super) async fn tell_secrets(&self) {
         self.tell(LinkEvent::Secrets(Arc::clone(&self.secrets)))
             .await;
-        self.tell(LinkEvent::Connected).await;
     }
 
     pub(super) fn secrets(&self) -> &Secrets {
@@ -84,17 +88,23 @@ impl Link {
 
     /// Reads one line and tells what it is. Blank ones are nothing.
     pub(super) async fn received(&self, line: Bytes) {
-        if line.trim_ascii().is_empty() {
-            return;
+        if let Some(event) = self.read(line).await {
+            self.tell(event).await;
         }
-        let event = match parsed(line.clone()).await {
+    }
+
+    /// What one line is; a blank one is nothing.
+    pub(super) async fn read(&self, line: Bytes) -> Option<LinkEvent> {
+        if line.trim_ascii().is_empty() {
+            return None;
+        }
+        Some(match parsed(line.clone()).await {
             Ok(message) => LinkEvent::Received(message),
             Err(what) => LinkEvent::Unreadable {
                 what,
                 sample: self.secrets.sample(&line),
             },
-        };
-        self.tell(event).await;
+        })
     }
 
     /// Tells of a message whose end never came.
@@ -111,12 +121,18 @@ impl Link {
 
     /// Tells of a message past the bound (G16), of which these are the beginning and the end; or all, and nothing.
     pub(super) async fn too_long(&self, beginning: Bytes, end: Bytes) {
+        let event = self.unread(beginning, end).await;
+        self.tell(event).await;
+    }
+
+    /// What such a message is.
+    pub(super) async fn unread(&self, beginning: Bytes, end: Bytes) -> LinkEvent {
         let sample = self.secrets.sample(&beginning);
         let what = Unreadable::TooLong {
             limit: MESSAGE_MAX,
             about: told(beginning, end).await,
         };
-        self.tell(LinkEvent::Unreadable { what, sample }).await;
+        LinkEvent::Unreadable { what, sample }
     }
 }
 

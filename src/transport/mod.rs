@@ -4,6 +4,7 @@
 mod credential;
 mod drained;
 mod environment;
+pub mod http;
 pub mod lines;
 mod link;
 mod process;
@@ -18,7 +19,7 @@ pub mod websocket;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -34,23 +35,37 @@ pub const LAUNCHES_MAX: usize = 8;
 /// What a transport tells: which epoch, and what happened, in the order that [`LinkEvent`] documents.
 pub type Events = mpsc::Sender<(Epoch, LinkEvent)>;
 
-/// Starts a transport in tasks of its own and returns at once. `frames` are the messages to write, without line ends;
-/// its end is not a close. `close` asks for the staged stop; the transport answers with `Lost` (unless it was told
+/// One message to write to a server.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// The message, without a line end.
+    pub bytes: Bytes,
+    /// The gateway's id, where it is a request.
+    pub request: Option<u64>,
+}
+
+/// Starts a transport in tasks of its own and returns at once. `frames` are the messages to write; its
+/// end is not a close. `close` asks for the staged stop; the transport answers with `Lost` (unless it was told
 /// before) and then `Gone`. A slot of `launches` is held for the launch or connect call only, at most 2 s (R17).
 pub fn dial(
     settings: &Settings,
     epoch: Epoch,
     events: Events,
-    frames: impl Stream<Item = Bytes> + Send + Unpin + 'static,
+    frames: impl Stream<Item = Frame> + Send + Unpin + 'static,
     close: CancellationToken,
     launches: Arc<Semaphore>,
 ) {
     match settings {
         Settings::Stdio(settings) => {
+            let frames = frames.map(|frame| frame.bytes);
             stdio::dial(Arc::clone(settings), epoch, events, frames, close, launches);
         }
         Settings::WebSocket(settings) => {
+            let frames = frames.map(|frame| frame.bytes);
             websocket::dial(Arc::clone(settings), epoch, events, frames, close, launches);
+        }
+        Settings::Http(settings) => {
+            http::dial(Arc::clone(settings), epoch, events, frames, close, launches);
         }
     }
 }

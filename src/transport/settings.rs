@@ -14,6 +14,8 @@ pub enum Settings {
     Stdio(Arc<Stdio>),
     /// A WebSocket.
     WebSocket(Arc<WebSocket>),
+    /// Streamable HTTP.
+    Http(Arc<Http>),
 }
 
 impl Settings {
@@ -23,6 +25,7 @@ impl Settings {
         match self {
             Self::Stdio(_) => "stdio",
             Self::WebSocket(_) => "websocket",
+            Self::Http(_) => "http",
         }
     }
 
@@ -30,7 +33,8 @@ impl Settings {
     #[must_use]
     pub fn keep_alive(&self) -> Option<Duration> {
         match self {
-            Self::Stdio(_) => None,
+            // The engine probes these.
+            Self::Stdio(_) | Self::Http(_) => None,
             Self::WebSocket(socket) => Some(socket.keep_alive),
         }
     }
@@ -66,6 +70,21 @@ pub struct WebSocket {
     pub headers: BTreeMap<String, SecretString>,
     /// R12: silence after which a ping is sent; zero is never.
     pub keep_alive: Duration,
+    /// What must never be shown.
+    pub secrets: Vec<SecretString>,
+}
+
+/// A server of Streamable HTTP.
+#[derive(Clone, Debug)]
+pub struct Http {
+    /// `http://` or `https://`, without the token.
+    pub url: String,
+    /// Resolved at every dial, and again where it is refused; sent as a bearer.
+    pub credential: Credential,
+    /// Sent with each request.
+    pub headers: BTreeMap<String, SecretString>,
+    /// R15: how long each connect call may take.
+    pub connect_timeout: Duration,
     /// What must never be shown.
     pub secrets: Vec<SecretString>,
 }

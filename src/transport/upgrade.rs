@@ -81,7 +81,7 @@ fn request(settings: &WebSocket, token: Option<&SecretString>) -> tungstenite::R
     Ok(request)
 }
 
-fn sensitive(text: &str) -> tungstenite::Result<HeaderValue> {
+pub(super) fn sensitive(text: &str) -> tungstenite::Result<HeaderValue> {
     let mut value = HeaderValue::from_str(text)?;
     value.set_sensitive(true);
     Ok(value)
@@ -117,7 +117,7 @@ pub(super) fn shown(url: &str) -> String {
 }
 
 /// One for all connections: the roots take a moment to read and some memory to hold.
-fn tls() -> io::Result<Arc<ClientConfig>> {
+pub(super) fn tls() -> io::Result<Arc<ClientConfig>> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {
         return Ok(Arc::clone(config));
@@ -202,7 +202,7 @@ fn retry_after(error: &Error) -> Option<Duration> {
         .flatten()
 }
 
-fn wait_in(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(super) fn wait_in(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = value.parse() {
         return Some(Duration::from_secs(seconds));

@@ -12,7 +12,9 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use serde_json::value::RawValue;
 
-pub use own::{Error, code, error_response, notification, quoted, request, response};
+pub use own::{
+    Error, code, error_as_written, error_response, notification, quoted, request, response,
+};
 pub use span::{Span, member};
 pub use unreadable::{About, Unreadable};
 

@@ -16,4 +16,5 @@ pub mod mcpl;
 pub mod methods;
 pub mod object;
 pub mod redact;
+pub mod sse;
 pub mod trace_context;

@@ -122,6 +122,7 @@ fn shown_entry(out: &mut String, entry: &Entry) {
     match &entry.transport {
         Settings::Stdio(stdio) => writeln!(out, "{stdio:#?}").unwrap(),
         Settings::WebSocket(socket) => writeln!(out, "{socket:#?}").unwrap(),
+        Settings::Http(http) => writeln!(out, "{http:#?}").unwrap(),
     }
     let default = format!("{:#?}", tidegate::engine::settings::Settings::default());
     let known: Vec<_> = default.lines().collect();

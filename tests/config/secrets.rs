@@ -15,6 +15,7 @@ fn secrets(fields: &str) -> Vec<String> {
     let secrets = match entry(fields).transport {
         Settings::Stdio(stdio) => stdio.secrets.clone(),
         Settings::WebSocket(socket) => socket.secrets.clone(),
+        Settings::Http(http) => http.secrets.clone(),
     };
     let mut secrets: Vec<_> = secrets
         .iter()

@@ -50,7 +50,7 @@ fn near(value: f64, expected: f64) -> bool {
 
 #[test]
 fn a_server_has_at_most_120_series_from_the_start_and_40_on_first_use() {
-    for transport in ["stdio", "websocket", "none"] {
+    for transport in ["stdio", "websocket", "http", "none"] {
         let observer = Observer::new("gw-1");
         let observed = observer.server(&server("chat"), transport, "auto");
         let fixed = of_server(&observer.metrics(&[]), "chat");
@@ -69,6 +69,7 @@ fn a_server_has_at_most_120_series_from_the_start_and_40_on_first_use() {
 fn every_metric_of_the_contract_is_there_from_the_start() {
     let observer = Observer::new("gw-1");
     let _chat = chat(&observer);
+    let _search = observer.server(&server("search"), "http", "auto");
     let text = observer.metrics(&[]);
     for name in include_str!("metric-names.txt").lines() {
         assert!(text.contains(&format!("# TYPE {name} ")), "{name}");

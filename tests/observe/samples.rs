@@ -138,15 +138,7 @@ fn one_of_each() -> Vec<Decision> {
             attempt: 2,
             wait: seconds(10),
         },
-        Decision::Manifest {
-            revision: Some("sha256:abc".into()),
-            domains: Domain::ALL.into(),
-            capabilities: Difference {
-                added: vec!["channels.typing".into()],
-                ..Difference::default()
-            },
-            feature_sets: Difference::default(),
-        },
+        manifest(),
         Decision::Repeated {
             method: "push/event".into(),
             messages: 2,
@@ -155,6 +147,7 @@ fn one_of_each() -> Vec<Decision> {
             method: "channels/incoming".into(),
             messages: 1,
         },
+        Decision::SessionRenewed { attempt: 1 },
         Decision::Lasted {
             lived: seconds(300),
         },
@@ -185,6 +178,18 @@ fn one_of_each() -> Vec<Decision> {
         },
         Decision::Reported("odd".into()),
     ]
+}
+
+fn manifest() -> Decision {
+    Decision::Manifest {
+        revision: Some("sha256:abc".into()),
+        domains: Domain::ALL.into(),
+        capabilities: Difference {
+            added: vec!["channels.typing".into()],
+            ..Difference::default()
+        },
+        feature_sets: Difference::default(),
+    }
 }
 
 /// A server that waits for its seventh attempt, down for 100 s.

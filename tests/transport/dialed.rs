@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tidegate::engine::input::{End, LinkEvent, Loss, Reap};
 use tidegate::ids::Epoch;
 use tidegate::transport::settings::{Settings, Stdio};
-use tidegate::transport::{LAUNCHES_MAX, dial};
+use tidegate::transport::{Frame, LAUNCHES_MAX, dial};
+use tidegate::wire::jsonrpc::{Kind, Message};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -87,7 +88,11 @@ impl Dialed {
         let (frames, queued) = mpsc::channel::<Bytes>(1024);
         let close = CancellationToken::new();
         let queued = futures_util::stream::unfold(queued, async |mut queued| {
-            queued.recv().await.map(|frame| (frame, queued))
+            let bytes = queued.recv().await?;
+            let request = Message::parse(bytes.clone()).ok();
+            let request = request.filter(|message| message.kind() == Kind::Request);
+            let request = request.and_then(|message| message.our_id());
+            Some((Frame { bytes, request }, queued))
         });
         let slots = Arc::new(Semaphore::new(LAUNCHES_MAX));
         dial(

@@ -10,6 +10,7 @@
 )]
 
 mod dialed;
+mod http;
 mod leaks;
 mod stdio;
 mod websocket;

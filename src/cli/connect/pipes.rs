@@ -19,7 +19,7 @@ use crate::engine::input::{LinkEvent, Moment};
 use crate::ids::Epoch;
 use crate::transport::lines::{Line, Lines};
 use crate::transport::settings::{Settings, WebSocket};
-use crate::transport::{self, LAUNCHES_MAX};
+use crate::transport::{self, Frame, LAUNCHES_MAX};
 use crate::wire::beginning::about_ends;
 use crate::wire::framing::MESSAGE_MAX;
 use crate::wire::jsonrpc::{Message, Unreadable};
@@ -249,10 +249,14 @@ async fn room(connection: Option<&Connection>) -> Option<mpsc::Permit<'_, Job>> 
 }
 
 /// The next frame of a connection. Asked for when the one before is sent.
-async fn next_frame(mut jobs: mpsc::Receiver<Job>) -> Option<(Bytes, mpsc::Receiver<Job>)> {
+async fn next_frame(mut jobs: mpsc::Receiver<Job>) -> Option<(Frame, mpsc::Receiver<Job>)> {
     loop {
         match jobs.recv().await? {
-            Job::Frame(frame) => return Some((frame, jobs)),
+            Job::Frame(bytes) => {
+                // A WebSocket's frames need no ids.
+                let request = None;
+                return Some((Frame { bytes, request }, jobs));
+            }
             Job::Flushed(tell) => drop(tell.send(())),
         }
     }

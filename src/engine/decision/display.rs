@@ -66,6 +66,9 @@ impl fmt::Display for Decision {
                 f,
                 "another manifest: capabilities {capabilities}; feature sets {feature_sets}"
             ),
+            Self::SessionRenewed { attempt } => {
+                write!(f, "attempt {attempt}: its session is renewed")
+            }
             Self::Lasted { lived } => {
                 write!(f, "the connection has lasted ({} s)", lived.as_secs())
             }

@@ -47,6 +47,7 @@ impl Decision {
             | Self::Ended { .. }
             | Self::Waiting { .. }
             | Self::Manifest { .. }
+            | Self::SessionRenewed { .. }
             | Self::Lasted { .. }
             | Self::Clear { .. }
             | Self::Carried { .. }

@@ -1,7 +1,7 @@
 //! An attempt, from its dial to its adoption or failure (R1, R10, R15).
 
 use super::Server;
-use super::phase::{Closing, Connecting, Link, Next, Phase, Report, Serving};
+use super::phase::{Closing, Connecting, Life, Link, Next, Phase, Report, Serving};
 use super::probe::Probe;
 use crate::engine::decision::{Class, Decision, DropReason, State};
 use crate::engine::handshake::{self, Early};
@@ -9,15 +9,24 @@ use crate::engine::input::{Failure, Moment, Outcome, StderrTail};
 use crate::engine::output::{Output, Record};
 use crate::engine::peer::Peer;
 use crate::engine::reconnect;
-use crate::ids::Epoch;
+use crate::ids::{Attempt, Epoch};
 use crate::wire::jsonrpc::{self, Kind, Message, code};
 use crate::wire::mcp::Revision;
 
 /// An attempt, from its dial to its adoption or failure.
 impl Server {
     pub(super) fn dial(&mut self, at: Moment) {
-        self.epoch = self.epoch.next();
         let attempt = self.reconnect.dial();
+        self.launch(attempt, None, at);
+    }
+
+    /// Renews a session: the same attempt goes on (R11).
+    pub(super) fn renew(&mut self, life: Life, at: Moment) {
+        self.launch(life.attempt, Some(life), at);
+    }
+
+    fn launch(&mut self, attempt: Attempt, life: Option<Life>, at: Moment) {
+        self.epoch = self.epoch.next();
         let link = Link {
             epoch: self.epoch,
             attempt,
@@ -29,6 +38,7 @@ impl Server {
             asked: false,
             deadline: at.now.checked_add(self.settings.connect_timeout),
             early: Early::default(),
+            life,
         }));
         let dialing = Decision::Dialing { attempt: attempt.0 };
         self.outbox.decide(Some(self.epoch), dialing);
@@ -107,7 +117,10 @@ impl Server {
             return;
         };
         let Connecting {
-            link, mut early, ..
+            link,
+            mut early,
+            life,
+            ..
         } = connecting;
         let (epoch, attempt) = (link.epoch, link.attempt.0);
         let took = at.now.saturating_duration_since(link.dialed);
@@ -128,8 +141,12 @@ impl Server {
         self.outbox.decide(Some(epoch), adopted);
         self.phase = Phase::Serving(Serving {
             link,
-            adopted: at.now,
-            lasted: false,
+            adopted: life.map_or(at.now, |life| life.adopted),
+            began: at.now,
+            lasted: life.is_some_and(|life| life.lasted),
+            answered: false,
+            heard: at.now,
+            asked: false,
             probe: Probe::new(self.settings.probe_after, at.now),
         });
         self.traffic.adopt(epoch, peer, at, &mut self.outbox);

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Server;
-use super::phase::{Closing, Next, Phase, Report};
+use super::phase::{Closing, Life, Next, Phase, Report};
 use super::report::dropped;
 use crate::engine::decision::{Class, ClearCause, Decision, Direction, DropReason, State};
 use crate::engine::input::{End, Failure, LinkEvent, Loss, Moment, Outcome, Reap};
@@ -52,7 +52,8 @@ impl Server {
             // G7: a line read after the loss is never answered.
             Phase::Closing(_) => self.traffic.late(epoch, message, at, &mut self.outbox),
             Phase::Serving(serving) => {
-                serving.probe.hear(at.now);
+                serving.hear(at.now);
+                serving.answered |= class == Class::Response;
                 let pong = class == Class::Response && serving.probe.is_ours(message.our_id());
                 if !pong {
                     self.traffic.receive(epoch, message, at, &mut self.outbox);
@@ -63,7 +64,7 @@ impl Server {
 
     fn unreadable(&mut self, epoch: Epoch, what: &Unreadable, sample: String, at: Moment) {
         if let Phase::Serving(serving) = &mut self.phase {
-            serving.probe.hear(at.now);
+            serving.hear(at.now);
         }
         if let Unreadable::Batch(messages) = what
             && self.traffic.has_batches()
@@ -117,19 +118,36 @@ impl Server {
         }
     }
 
-    /// The boundary. The end is counted before anything else can see it (R4). `asked` is what follows where the gateway
-    /// was told to end the connection, which is no failure.
+    /// The boundary. A session that is renewed is no failure (R11). Any other end is counted before anything else can
+    /// see it (R4). `asked` is what follows where the gateway was told to end the connection, which is no failure.
     pub(super) fn end(&mut self, loss: Loss, asked: Option<Next>, at: Moment) {
         let Phase::Serving(serving) = &self.phase else {
             return;
         };
         let (epoch, attempt, lasted) = (serving.link.epoch, serving.link.attempt, serving.lasted);
         let lived = at.now.saturating_duration_since(serving.adopted);
+        let number = if lasted { Attempt(1) } else { attempt };
+        let life = Life {
+            attempt: number,
+            adopted: serving.adopted,
+            lasted,
+        };
+        let renewed = asked.is_none() && loss.end == End::Session && self.renews(at.now);
+        let asked = if renewed {
+            Some(Next::Renew(life))
+        } else {
+            asked
+        };
         let short = !lasted && asked.is_none() && !self.is_as_asked(&loss.end);
         if short {
             self.reconnect.end_short(attempt);
         }
         self.decide_end(&loss.end, lived, short);
+        if renewed {
+            let attempt = number.0;
+            self.outbox
+                .decide(Some(epoch), Decision::SessionRenewed { attempt });
+        }
         let why = reconnect::closed_after(lived, &loss.end);
         let next = asked.unwrap_or_else(|| self.next_after(&loss.end, at));
         if matches!(next, Next::Rest(State::Ended)) {
@@ -137,7 +155,7 @@ impl Server {
         }
         let closing = Closing {
             epoch,
-            attempt: if lasted { Attempt(1) } else { attempt },
+            attempt: number,
             why: reconnect::with_stderr(why, &loss.stderr),
             report: match asked {
                 _ if short => Report::ShortEnd,
@@ -151,6 +169,16 @@ impl Server {
         }
         let for_good = self.is_removed() || (asked.is_none() && !self.settings.reconnect);
         self.leave(closing, for_good, at);
+    }
+
+    /// Whether the session that serves, and that its server ended, is renewed (R11).
+    fn renews(&mut self, now: Instant) -> bool {
+        let Phase::Serving(serving) = &self.phase else {
+            return false;
+        };
+        let lived = now.saturating_duration_since(serving.began);
+        self.sessions
+            .end(lived, serving.answered, &self.settings, now)
     }
 
     fn leave(&mut self, closing: Closing, for_good: bool, at: Moment) {
@@ -232,6 +260,7 @@ impl Server {
                 }
                 self.turn(Phase::Waiting(wait));
             }
+            (Next::Renew(life), Reap::Clean) => self.renew(life, at),
             (Next::Dial, Reap::Clean) => {
                 self.report_end(&closing, at);
                 self.dial(at);

@@ -111,19 +111,39 @@ impl Server {
         );
     }
 
+    /// R5, R19: where it takes a sign of life, not before there is one.
     pub(super) fn lasting_deadline(&self, serving: &Serving) -> Option<Instant> {
         let threshold = self.settings.lasting_threshold();
-        serving
-            .adopted
-            .checked_add(threshold)
-            .filter(|_| !serving.lasted)
+        let due = serving.adopted.checked_add(threshold);
+        due.filter(|_| !serving.lasted && self.is_alive(serving, threshold))
     }
 
-    /// R12.
+    /// R19: in the middle of the last third, where there was no sign of life in it yet.
+    pub(super) fn asking_deadline(&self, serving: &Serving) -> Option<Instant> {
+        let threshold = self.settings.lasting_threshold();
+        let due = serving.adopted.checked_add(threshold / 6 * 5);
+        due.filter(|_| !serving.lasted && !serving.asked && !self.is_alive(serving, threshold))
+    }
+
+    /// There was a sign of life in the last third, or none is needed (R19).
+    fn is_alive(&self, serving: &Serving, threshold: Duration) -> bool {
+        let last_third = serving.adopted.checked_add(threshold / 3 * 2);
+        !self.settings.lasts_alive || last_third.is_some_and(|begun| serving.heard >= begun)
+    }
+
+    /// R12, R19.
     fn probe_if_due(&mut self, at: Moment) {
+        let asks = match &self.phase {
+            Phase::Serving(serving) => is_due(self.asking_deadline(serving), at.now),
+            Phase::Rest(_) | Phase::Waiting(_) | Phase::Connecting(_) | Phase::Closing(_) => return,
+        };
         let Phase::Serving(serving) = &mut self.phase else {
             return;
         };
+        if asks {
+            serving.asked = true;
+            serving.probe.ask(at.now);
+        }
         match serving.probe.fire(at.now) {
             Due::Wait => {}
             Due::Ping(id) => {

@@ -53,14 +53,35 @@ pub(super) struct Connecting {
     /// R15's bound for this step; `None` where it lies beyond the clock.
     pub(super) deadline: Option<Instant>,
     pub(super) early: Early,
+    /// What goes on where it renews a session (R11).
+    pub(super) life: Option<Life>,
+}
+
+/// What a renewed session goes on with (R11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    /// The number of the attempt that made the first of its sessions, or 1 where that has lasted.
+    pub(super) attempt: Attempt,
+    /// When that one's handshake completed.
+    pub(super) adopted: Instant,
+    /// It has lasted.
+    pub(super) lasted: bool,
 }
 
 /// A connection that serves.
 #[derive(Debug)]
 pub(super) struct Serving {
     pub(super) link: Link,
-    /// When the handshake completed: lives are measured from here (R6).
+    /// When the handshake completed: lives are measured from here (R6), a renewed session's from the first's (R11).
     pub(super) adopted: Instant,
+    /// When its own did.
+    pub(super) began: Instant,
+    /// It answered something after `initialize`.
+    pub(super) answered: bool,
+    /// The last sign of life.
+    pub(super) heard: Instant,
+    /// It was asked for one (R19).
+    pub(super) asked: bool,
     /// It has lived as long as the threshold (R5).
     pub(super) lasted: bool,
     pub(super) probe: Probe,
@@ -96,6 +117,8 @@ pub(super) enum Next {
     Retry(Wait),
     /// The next attempt, at once (R14).
     Dial,
+    /// The same attempt, at once: its session is renewed (R11).
+    Renew(Life),
     /// Rest, in this state.
     Rest(State),
 }
@@ -134,7 +157,7 @@ impl Phase {
             Self::Waiting(wait) => Some(*wait),
             Self::Closing(closing) => match closing.next {
                 Next::Retry(wait) => Some(wait),
-                Next::Dial | Next::Rest(_) => None,
+                Next::Dial | Next::Renew(_) | Next::Rest(_) => None,
             },
             Self::Rest(_) | Self::Connecting(_) | Self::Serving(_) => None,
         }
@@ -147,6 +170,14 @@ impl Phase {
             Self::Serving(serving) => Some(&mut serving.link),
             Self::Rest(_) | Self::Waiting(_) | Self::Closing(_) => None,
         }
+    }
+}
+
+impl Serving {
+    /// Anything that the server sends is a sign of life.
+    pub(super) fn hear(&mut self, now: Instant) {
+        self.heard = now;
+        self.probe.hear(now);
     }
 }
 

@@ -44,6 +44,11 @@ impl Probe {
         self.keepalive.heard(now);
     }
 
+    /// Asks for a sign of life now, where that is not asked for already.
+    pub(super) fn ask(&mut self, now: Instant) {
+        self.keepalive.ask(now);
+    }
+
     /// When the silence has lasted too long.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.keepalive.due()

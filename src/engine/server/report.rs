@@ -157,7 +157,7 @@ impl Server {
             Phase::Serving(_) => State::Negotiating,
             Phase::Closing(closing) => match closing.next {
                 Next::Retry(_) => between,
-                Next::Dial => State::Connecting,
+                Next::Dial | Next::Renew(_) => State::Connecting,
                 Next::Rest(state) => state,
             },
         }
@@ -202,7 +202,8 @@ impl Server {
     pub(super) fn is_mcpl(&self) -> bool {
         let mask = &self.settings.mask;
         let configured = mask.channels.is_some() || mask.enabled_feature_sets.is_some();
-        self.mcpl.unwrap_or(configured || !self.settings.launched)
+        let is_socket = !self.settings.launched && !self.settings.lasts_alive;
+        self.mcpl.unwrap_or(configured || is_socket)
     }
 
     /// Fills in what traffic does not know.

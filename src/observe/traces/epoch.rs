@@ -292,6 +292,9 @@ impl Open {
                 told.attributes = vec![has(key::LIVED, lived.as_secs_f64())];
                 vec![told]
             }
+            Decision::SessionRenewed { .. } => {
+                vec![self.child("session renewed", SpanKind::Internal, (now, now))]
+            }
             // These are in the root, or are told by metrics, the log and events alone.
             Decision::State(_)
             | Decision::Dialing { .. }

@@ -97,6 +97,12 @@ pub fn error_response(id: &str, error: &Error) -> Bytes {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into()
 }
 
+/// The same with the `error` as JSON text.
+#[must_use]
+pub fn error_as_written(id: &str, error: &str) -> Bytes {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into()
+}
+
 /// The JSON text of a string.
 #[must_use]
 pub fn quoted(text: &str) -> String {
