@@ -11,8 +11,10 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{self, Admin, Doors};
 use crate::config::{self, Config, Problem, diff};
 use crate::driver::Gateway;
+use crate::driver::aggregate::Aggregate;
 use crate::face::access::{Access, Permit};
-use crate::face::{http, listener, websocket};
+use crate::face::listener;
+use crate::face::routes::{self, Directories};
 use crate::journal::{self, Journal};
 use crate::notify::{self, Notifier};
 use crate::observe::Observer;
@@ -99,9 +101,7 @@ impl App {
             notifier,
         });
         let stop = CancellationToken::new();
-        let router = websocket::router(parts.gateway.clone(), parts.access.subscribe()).merge(
-            http::router(parts.gateway.for_face("http"), parts.access.subscribe()),
-        );
+        let router = routes(&parts);
         tokio::spawn(listener::serve(hosts, router, stop.clone()));
         tokio::spawn(listener::serve(operators, desk(&parts), stop.clone()));
         tokio::spawn(measure_lag(parts.observer.clone()));
@@ -214,6 +214,20 @@ fn report(problems: &[Problem]) {
     for problem in problems {
         tracing::error!("not reloaded: {problem}");
     }
+}
+
+/// The routes for hosts.
+fn routes(parts: &Parts) -> axum::Router {
+    let (access, gateway) = (parts.access.subscribe(), &parts.gateway);
+    let one = Directories {
+        socket: gateway.for_face("websocket"),
+        http: gateway.for_face("http"),
+    };
+    let all = Directories {
+        socket: Aggregate::new(one.socket.clone(), access.clone()),
+        http: Aggregate::new(one.http.clone(), access.clone()),
+    };
+    routes::router(one, all, &access)
 }
 
 /// The routes for operators.

@@ -5,7 +5,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | 0 | [`ids`], [`wire`]: identities, bytes to messages and back |
-//! | 1 | [`engine`]: the pure state machines; [`revision`]: one revision of MCP spoken as another |
+//! | 1 | [`engine`]: the pure state machines; [`revision`]: one revision spoken as another; [`aggregate`]: many as one |
 //! | 2 | `transport` (to servers), `face` (from hosts), `journal` (durable), `observe` (decisions to telemetry) |
 //! | 3 | `driver` (the shell around the engine), `config` (text to settings) |
 //! | 4 | `admin`: health, metrics, status, control; `notify`: down and clear to channels and webhooks |
@@ -16,6 +16,7 @@
 pub mod ids;
 pub mod wire;
 
+pub mod aggregate;
 pub mod engine;
 pub mod revision;
 

@@ -19,7 +19,7 @@ use source::Source;
 /// The layer map of src/lib.rs, lowest first. A module names only lower layers.
 const LAYERS: [&[&str]; 6] = [
     &["ids", "wire"],
-    &["engine", "revision"],
+    &["engine", "revision", "aggregate"],
     &["transport", "face", "journal", "observe"],
     &["driver", "config"],
     &["admin", "notify"],

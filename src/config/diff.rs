@@ -100,7 +100,9 @@ fn change(old: &Server, new: &Server) -> Option<Change> {
 
 /// The same but for what [`Entry::transport_key`] compares.
 fn same_otherwise(old: &Entry, new: &Entry) -> bool {
-    old.engine == new.engine && old.transport.keep_alive() == new.transport.keep_alive()
+    old.engine == new.engine
+        && old.prefix == new.prefix
+        && old.transport.keep_alive() == new.transport.keep_alive()
 }
 
 fn same_hosts(old: &Config, new: &Config) -> bool {

@@ -18,7 +18,7 @@ use super::read::read;
 use super::receivers::Receivers;
 use super::server::{Built, Context, build, prepare_defaults};
 use super::tree::{Key, Node, Place, Step, Value};
-use super::{Admin, Config, Host, Problem, Server, foreign, telemetry};
+use super::{Admin, Config, Entry, Host, Problem, Server, foreign, telemetry};
 use crate::ids::ServerId;
 use crate::observe::traces;
 
@@ -215,6 +215,20 @@ impl<'a> Loader<'a> {
             refuse(&mut other.entry, entry.err().unwrap_or_default());
             other.enabled |= enabled;
             return;
+        }
+        let prefix =
+            |entry: &Result<Entry, _>| entry.as_ref().ok().map(|entry| entry.prefix.clone());
+        if let Some(own) = prefix(&entry)
+            && let Some(other) = servers
+                .iter_mut()
+                .find(|server| prefix(&server.entry).as_ref() == Some(&own))
+        {
+            let text = format!(
+                "the names of `{}` and `{id}` would both begin with `{own}__`; give one a `toolPrefix` of its own",
+                other.id
+            );
+            refuse(&mut other.entry, vec![at_key(text.clone())]);
+            refuse(&mut entry, vec![at_key(text)]);
         }
         if let Err(problems) = &mut entry {
             problems.sort_by_key(|problem| (problem.line, problem.column));

@@ -145,6 +145,8 @@ pub struct Server {
 pub struct Entry {
     /// For the engine.
     pub engine: Arc<EngineSettings>,
+    /// What stands before the server's names where all servers are listed together.
+    pub prefix: Box<str>,
     /// For the transport.
     pub transport: TransportSettings,
     /// How the server's revision is found; `None` where it begins with `initialize` for sure.

@@ -12,13 +12,11 @@ use super::link::{Checks, link, transport_key};
 use super::problem::Scope;
 use super::read::read;
 use super::secrets::Secrets;
-use super::tree::{Node, Step, Value};
+use super::tree::{Node, Value};
 use super::{Entry, Problem};
+use crate::aggregate;
 use crate::ids::ServerId;
 use crate::revision::server::Opening;
-
-/// Fields of later issues: checked in shape, without effect.
-const NO_EFFECT_YET: [&str; 1] = ["toolPrefix"];
 
 /// What every entry of a file has in common.
 #[derive(Clone, Copy)]
@@ -64,7 +62,7 @@ pub(super) fn build(id: &ServerId, mut node: Node, prefix: &str, context: Contex
     let entry = is_object
         .then(|| entry(id, &mut checks, secrets, context))
         .flatten();
-    let once = told.once.into_iter().chain(no_effect(scope)).collect();
+    let once = told.once;
     Built {
         enabled: fields.enabled.unwrap_or(true),
         entry: entry
@@ -134,6 +132,7 @@ fn entry(
     let transport_key = transport_key(&transport, checks.fields);
     Some(Entry {
         engine: Arc::new(engine),
+        prefix: prefix(id, checks),
         transport,
         opening: opening(checks.fields.protocol),
         transport_key,
@@ -192,12 +191,14 @@ fn warn_of_lists(checks: &mut Checks<'_>) {
     }
 }
 
-fn no_effect(scope: Scope<'_>) -> Vec<Problem> {
-    let given = NO_EFFECT_YET.iter().filter(|name| scope.node.gives(name));
-    given
-        .map(|name| {
-            let path = [Step::Key((*name).to_owned())];
-            scope.at_key(&path, format!("`{name}` has no effect in this version"))
-        })
-        .collect()
+/// What stands before its names where servers are listed together.
+fn prefix(id: &ServerId, checks: &mut Checks<'_>) -> Box<str> {
+    let given = checks.fields.tool_prefix.as_deref();
+    if given.is_some_and(|prefix| !aggregate::is_prefix(prefix)) {
+        let text =
+            "write 1 to 64 of A-Z a-z 0-9 . _ - without `__` and not ending in `_`, as in `chat`";
+        checks.problems.push(checks.scope.field("toolPrefix", text));
+    }
+    let default = || aggregate::default_prefix(id.as_str()).into();
+    given.map_or_else(default, Into::into)
 }

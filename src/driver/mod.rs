@@ -1,6 +1,7 @@
 //! The shell around the engine: one task owns each server's engine, carries out what it asks for, and tells it what
 //! happened and when. It decides nothing.
 
+pub mod aggregate;
 mod budget;
 mod link;
 mod outbound;
@@ -12,8 +13,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
+use crate::aggregate::default_prefix;
 use crate::config::diff::{Change, Difference};
 use crate::config::{Entry, Server as Configured};
 use crate::engine::input::{HostEvent, Input, Operator, Resumed, Stop};
@@ -52,6 +54,24 @@ struct Shared {
     budget: Arc<Budget>,
     sessions: AtomicU64,
     servers: RwLock<Vec<Handle>>,
+    /// For those that have a session with every server.
+    roster: watch::Sender<Roster>,
+}
+
+/// The servers that run.
+#[derive(Clone, Debug, Default)]
+struct Roster {
+    members: Arc<[Member]>,
+    /// The gateway stops: no session comes back.
+    is_stopping: bool,
+}
+
+/// A server that runs, as far as who has sessions with all of them must know it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Member {
+    id: ServerId,
+    /// What stands before its names where all servers are listed together.
+    prefix: Box<str>,
 }
 
 /// What the gateway holds of one server's task.
@@ -147,6 +167,7 @@ impl Gateway {
             budget: Budget::new(max_queued_bytes),
             sessions: AtomicU64::new(1),
             servers: RwLock::default(),
+            roster: watch::Sender::new(roster(servers)),
         };
         let gateway = Self {
             shared: Arc::new(shared),
@@ -254,6 +275,7 @@ impl Gateway {
             });
         }
         *self.write() = handles;
+        self.shared.roster.send_replace(roster(servers));
     }
 
     /// All servers together hold and keep so much from now on (G6). What they have stays.
@@ -265,6 +287,9 @@ impl Gateway {
     /// Stops every server, bounded by `within`; says which processes are left.
     pub async fn shutdown(&self, within: Duration) -> Vec<u32> {
         let handles = self.handles();
+        self.shared
+            .roster
+            .send_modify(|roster| roster.is_stopping = true);
         let stops = join_all(handles.iter().map(|handle| handle.stop(Stop::Shutdown)));
         let left = tokio::time::timeout(within, stops).await;
         left.unwrap_or_default().into_iter().flatten().collect()
@@ -332,6 +357,21 @@ impl Gateway {
             .servers
             .write()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn roster(servers: &[Configured]) -> Roster {
+    let running = servers.iter().filter(|server| server.enabled);
+    let members = running.map(|server| Member {
+        id: server.id.clone(),
+        prefix: match &server.entry {
+            Ok(entry) => entry.prefix.clone(),
+            Err(_) => default_prefix(server.id.as_str()).into(),
+        },
+    });
+    Roster {
+        members: members.collect(),
+        is_stopping: false,
     }
 }
 

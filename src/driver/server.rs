@@ -33,7 +33,7 @@ const EVENTS_MAX: usize = 256;
 /// Inputs handled before the task lets others run.
 const BATCH: usize = 64;
 /// A host whose queue is this many times over its limit is closed at once.
-const OVER_MAX: usize = 4;
+pub(super) const OVER_MAX: usize = 4;
 
 /// One server's engine and what carries out its outputs.
 pub(super) struct Task {

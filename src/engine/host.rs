@@ -10,22 +10,11 @@ use serde_json::Value;
 use super::timers::Deadlines;
 use crate::ids::SessionId;
 use crate::wire::jsonrpc::{RequestId, quoted};
-use crate::wire::mcp::{Revision, STATELESS_MARK};
+use crate::wire::mcp::{LEVELS, Revision, STATELESS_MARK};
 use crate::wire::mcpl;
 
 /// Subscriptions of one session.
 const SUBSCRIPTIONS_MAX: usize = 10_000;
-/// Log levels, least severe first (MCP, `logging/setLevel`).
-const LEVELS: [&str; 8] = [
-    "debug",
-    "info",
-    "notice",
-    "warning",
-    "error",
-    "critical",
-    "alert",
-    "emergency",
-];
 
 /// The severity of a log level's name.
 pub(super) fn severity(name: &str) -> Option<usize> {
@@ -397,6 +386,8 @@ pub(super) struct Introduction<'a> {
     pub(super) manifest: Option<&'a str>,
     /// It is of the stateless revision.
     pub(super) is_stateless: bool,
+    /// The server's `tasks`, as JSON text.
+    pub(super) tasks: Option<&'a str>,
 }
 
 impl Introduction<'_> {
@@ -409,6 +400,9 @@ impl Introduction<'_> {
         let experimental = self.experimental(client);
         if !experimental.is_empty() {
             capabilities += &format!(r#","experimental":{{{}}}"#, experimental.join(","));
+        }
+        if let Some(tasks) = self.tasks.filter(|_| client.revision().has_tasks()) {
+            capabilities += &format!(r#","tasks":{tasks}"#);
         }
         let own = format!(
             r#"{{"name":"tidegate","version":{}}}"#,

@@ -166,6 +166,15 @@ impl Inventory {
         }
     }
 
+    /// The list under way is none that the server has: it is known to be empty.
+    pub(super) fn lack(&mut self) -> Read {
+        let reading = self.reading.take();
+        reading.map_or(Read::Done, |reading| {
+            let items = Vec::new();
+            self.finish(Reading { items, ..reading })
+        })
+    }
+
     /// The page under way will not come.
     pub(super) fn fail(&mut self) {
         self.reading = None;
@@ -193,14 +202,19 @@ impl Inventory {
             .is_some_and(|items| !items.is_empty())
     }
 
-    /// The result of a host's request for a list, as one page of the items that `shows` lets through by name.
-    pub(super) fn page(&self, list: List, shows: impl Fn(&str) -> bool) -> String {
+    /// Whether the list was ever read.
+    pub(super) fn knows(&self, list: List) -> bool {
+        self.known.contains_key(&list)
+    }
+
+    /// The items of a list that `shows` lets through by name, as a JSON array.
+    pub(super) fn items(&self, list: List, shows: impl Fn(&str) -> bool) -> String {
         let items = self.known.get(&list).map_or(&[][..], Vec::as_slice);
         let shown = items
             .iter()
             .map(Box::as_ref)
             .filter(|item| passes(item, &shows));
-        format!(r#"{{"{}":[{}]}}"#, list.key(), joined(shown))
+        format!("[{}]", joined(shown))
     }
 }
 
@@ -274,10 +288,10 @@ mod tests {
         assert_eq!(next, Some(("tools/list", r#"{"cursor":"p\"2"}"#.into())));
         let done = read(&mut inventory, r#"{"tools":[{"name":"b"}]}"#);
         assert_eq!(done, Read::Changed("notifications/tools/list_changed"));
-        let page = inventory.page(List::Tools, |_| true);
-        assert_eq!(page, r#"{"tools":[{"name":"a", "n":1.0},{"name":"b"}]}"#);
-        let page = inventory.page(List::Tools, |name| name == "b");
-        assert_eq!(page, r#"{"tools":[{"name":"b"}]}"#);
+        let page = inventory.items(List::Tools, |_| true);
+        assert_eq!(page, r#"[{"name":"a", "n":1.0},{"name":"b"}]"#);
+        let page = inventory.items(List::Tools, |name| name == "b");
+        assert_eq!(page, r#"[{"name":"b"}]"#);
     }
 
     #[test]
@@ -315,8 +329,18 @@ mod tests {
                 "{bad}"
             );
         }
-        let page = inventory.page(List::Tools, |_| true);
-        assert_eq!(page, r#"{"tools":[{"name":"a"}]}"#);
+        let page = inventory.items(List::Tools, |_| true);
+        assert_eq!(page, r#"[{"name":"a"}]"#);
+        assert!(inventory.knows(List::Tools) && !inventory.knows(List::Prompts));
+    }
+
+    #[test]
+    fn a_list_that_the_server_lacks_is_known_to_be_empty() {
+        let mut inventory = Inventory::default();
+        inventory.want(List::Templates, true);
+        inventory.start();
+        assert_eq!(inventory.lack(), Read::Done);
+        assert!(inventory.knows(List::Templates));
     }
 
     #[test]
@@ -329,7 +353,7 @@ mod tests {
         let next = inventory.next_page(&cursor);
         assert_eq!(next, Some(("tools/list", r#"{"cursor":""}"#.into())));
         read(&mut inventory, r#"{"tools":[2]}"#);
-        assert_eq!(inventory.page(List::Tools, |_| true), r#"{"tools":[1,2]}"#);
+        assert_eq!(inventory.items(List::Tools, |_| true), "[1,2]");
     }
 
     #[test]

@@ -76,6 +76,11 @@ impl Peer {
         member(&self.capabilities, capability).is_some_and(|text| text != "null" && text != "false")
     }
 
+    /// The capability of that name where it is an object, as JSON text.
+    pub(super) fn capability(&self, name: &str) -> Option<&str> {
+        member(&self.capabilities, name).filter(|text| is_object(text))
+    }
+
     /// Whether resources can be subscribed to.
     pub(super) fn takes_subscriptions(&self) -> bool {
         let resources = member(&self.capabilities, "resources");

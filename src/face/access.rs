@@ -65,7 +65,8 @@ pub enum Denial {
 }
 
 impl Access {
-    /// The name of the host that asks for `server`, or `None` where no tokens are configured.
+    /// The name of the host that asks for `server`, or for all that it may use, or `None` where no tokens are
+    /// configured.
     ///
     /// # Errors
     /// Where it is not let in.
@@ -73,7 +74,7 @@ impl Access {
         &self,
         headers: &HeaderMap,
         token: Option<&str>,
-        server: &str,
+        server: Option<&str>,
     ) -> Result<Option<&str>, Denial> {
         self.admit_page(headers)?;
         self.identify(token, server)
@@ -93,18 +94,24 @@ impl Access {
         Ok(())
     }
 
-    /// The name of the host whose token that is, where it covers `server`; `None` where no tokens are configured.
+    /// The name of the host whose token that is, where it covers `server`, if one is asked for; `None` where no tokens
+    /// are configured.
     ///
     /// # Errors
     /// Where it is nobody's, or covers that server no longer.
-    pub fn identify(&self, token: Option<&str>, server: &str) -> Result<Option<&str>, Denial> {
+    pub fn identify(
+        &self,
+        token: Option<&str>,
+        server: Option<&str>,
+    ) -> Result<Option<&str>, Denial> {
         if self.permits.is_empty() {
             return Ok(None);
         }
         let token = token.ok_or(Denial::Unauthorized)?;
         let permit = self.permit(token).ok_or(Denial::Unauthorized)?;
-        let covered = permit.servers.iter().any(|pattern| fits(pattern, server));
-        covered
+        let covers = |server| permit.servers.iter().any(|pattern| fits(pattern, server));
+        server
+            .is_none_or(covers)
             .then_some(Some(permit.name.as_str()))
             .ok_or(Denial::Forbidden)
     }
@@ -149,12 +156,16 @@ mod tests {
     fn a_token_opens_the_servers_it_names_and_no_other() {
         let access = with_one_host();
         let local = headers(&[("host", "127.0.0.1:7464")]);
-        let admit = |token, server| access.admit(&local, token, server);
+        let admit = |token, server| access.admit(&local, token, Some(server));
         assert_eq!(admit(Some("s3cret"), "discord"), Ok(Some("agent-1")));
         assert_eq!(admit(Some("s3cret"), "mem-2"), Ok(Some("agent-1")));
         assert_eq!(admit(Some("s3cret"), "other"), Err(Denial::Forbidden));
         assert_eq!(admit(Some("s3cre"), "discord"), Err(Denial::Unauthorized));
         assert_eq!(admit(None, "discord"), Err(Denial::Unauthorized));
+        let all = |token| access.admit(&local, token, None);
+        assert_eq!(all(Some("s3cret")), Ok(Some("agent-1")));
+        assert_eq!(all(Some("other")), Err(Denial::Unauthorized));
+        assert_eq!(all(None), Err(Denial::Unauthorized));
     }
 
     #[test]
@@ -162,7 +173,7 @@ mod tests {
         let access = Access::default();
         for host in ["localhost:7464", "127.0.0.1", "[::1]:7464"] {
             assert_eq!(
-                access.admit(&headers(&[("host", host)]), None, "x"),
+                access.admit(&headers(&[("host", host)]), None, Some("x")),
                 Ok(None),
                 "{host}"
             );
@@ -173,8 +184,8 @@ mod tests {
     fn a_page_from_elsewhere_and_a_rebound_name_are_turned_away() {
         let access = Access::default();
         let page = headers(&[("host", "localhost"), ("origin", "https://evil.example")]);
-        assert_eq!(access.admit(&page, None, "x"), Err(Denial::Origin));
+        assert_eq!(access.admit(&page, None, Some("x")), Err(Denial::Origin));
         let rebound = headers(&[("host", "evil.example:7464")]);
-        assert_eq!(access.admit(&rebound, None, "x"), Err(Denial::Host));
+        assert_eq!(access.admit(&rebound, None, None), Err(Denial::Host));
     }
 }

@@ -1,4 +1,4 @@
-//! MCP over Streamable HTTP on `/mcp/{server}`, in the revisions with sessions: a session is one `Mcp-Session-Id`, each
+//! MCP over Streamable HTTP on `/mcp/{server}` and `/mcp`, in the revisions with sessions: a session is one `Mcp-Session-Id`, each
 //! message of its client a POST, and what it is sent goes on the POST that it belongs to or on a GET. To a server's
 //! engine it is a session as any other.
 
@@ -16,12 +16,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -53,34 +51,44 @@ struct Face<D: Directory> {
 
 /// Who sends a request, once it was let in.
 struct Caller<'a> {
-    server: &'a str,
+    /// `None` is all servers.
+    server: Option<&'a str>,
     /// The name of its `hosts` entry.
     name: Option<String>,
     /// Its token, where tokens are configured.
     token: Option<&'a str>,
 }
 
-/// The routes of this face. A change of `access` ends the sessions that it no longer admits.
-pub fn router<D: Directory>(directory: D, access: watch::Receiver<Access>) -> Router {
-    let sessions = Sessions::new(access.clone());
-    let face = Face {
-        directory,
-        access,
-        sessions,
-    };
-    Router::new()
-        .route("/mcp/{server}", any(enter::<D>))
-        .with_state(Arc::new(face))
+/// The face over one directory. Cheap to clone.
+pub(super) struct Shared<D: Directory>(Arc<Face<D>>);
+
+impl<D: Directory> Clone for Shared<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
 }
 
-async fn enter<D: Directory>(
-    State(face): State<Arc<Face<D>>>,
-    Path(server): Path<String>,
+impl<D: Directory> Shared<D> {
+    /// A change of `access` ends the sessions that it no longer admits.
+    pub(super) fn new(directory: D, access: watch::Receiver<Access>) -> Self {
+        let sessions = Sessions::new(access.clone());
+        Self(Arc::new(Face {
+            directory,
+            access,
+            sessions,
+        }))
+    }
+}
+
+/// Serves one request, to a server or to all.
+pub(super) async fn enter<D: Directory>(
+    Shared(face): &Shared<D>,
+    server: Option<&str>,
     request: Request,
 ) -> Response {
     let (parts, body) = request.into_parts();
     let origin = parts.headers.get(header::ORIGIN).cloned();
-    let served = face.serve(&parts.method, &server, &parts.headers, body);
+    let served = face.serve(&parts.method, server, &parts.headers, body);
     match served.await {
         Ok(mut response) => {
             cors::expose(origin, response.headers_mut());
@@ -99,7 +107,7 @@ impl<D: Directory> Face<D> {
     async fn serve(
         &self,
         method: &Method,
-        server: &str,
+        server: Option<&str>,
         headers: &HeaderMap,
         body: Body,
     ) -> Result<Response, Fault> {
@@ -116,7 +124,11 @@ impl<D: Directory> Face<D> {
         }
     }
 
-    fn caller<'a>(&self, server: &'a str, headers: &'a HeaderMap) -> Result<Caller<'a>, Fault> {
+    fn caller<'a>(
+        &self,
+        server: Option<&'a str>,
+        headers: &'a HeaderMap,
+    ) -> Result<Caller<'a>, Fault> {
         let access = self.access.borrow();
         let token = head::bearer(headers);
         let name = access.admit(headers, token, server);
@@ -171,11 +183,12 @@ impl<D: Directory> Face<D> {
     /// Opens a session with its `initialize`.
     async fn open(&self, caller: &Caller<'_>, message: Message) -> Result<Response, Fault> {
         let token = caller.token.map(Into::into);
-        let server = caller.server.to_owned();
+        let server = caller.server.map(str::to_owned);
         let owner = Owner { server, token };
         self.sessions.check_room(&owner)?;
         let (id, tag) = sessions::new_id()?;
-        let opened = self.directory.open(caller.server, caller.name.as_deref());
+        let server = caller.server.unwrap_or_default();
+        let opened = self.directory.open(server, caller.name.as_deref());
         let (inbound, outbound) = opened?;
         let session = Session::new(owner, inbound, tag);
         let mut opening = Opening(Some(Arc::clone(&session)));

@@ -2,10 +2,11 @@
 
 pub mod access;
 pub mod head;
-pub mod http;
+mod http;
 pub mod listener;
 mod reading;
-pub mod websocket;
+pub mod routes;
+mod websocket;
 
 use std::future::Future;
 

@@ -1,15 +1,13 @@
-//! MCPL, or plain MCP, over WebSocket on `/mcpl/{server}`: one JSON-RPC message per text frame; several
-//! newline-separated ones in a frame are accepted.
+//! MCPL, or plain MCP, over WebSocket on `/mcpl/{server}` and `/mcp/{server}`, and plain MCP of all servers on `/mcp`:
+//! one JSON-RPC message per text frame; several newline-separated ones in a frame are accepted.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::extract::ws::{CloseFrame, Message as Frame, Utf8Bytes, WebSocket, WebSocketUpgrade};
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Query, Request};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, StreamExt};
@@ -35,9 +33,9 @@ const WRITE_MAX: Duration = Duration::from_secs(20);
 /// How long the close frame may take.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
-/// What the routes need.
+/// What a session needs.
 #[derive(Clone, Debug)]
-struct Face<D> {
+pub(super) struct Face<D> {
     directory: D,
     access: watch::Receiver<Access>,
 }
@@ -47,24 +45,26 @@ struct Params {
     token: Option<String>,
 }
 
-/// The routes of this face. A change of `access` closes the sessions that it no longer admits (4401).
-pub fn router<D: Directory>(directory: D, access: watch::Receiver<Access>) -> Router {
-    Router::new()
-        .route("/mcpl/{server}", any(upgrade::<D>))
-        .with_state(Face { directory, access })
+impl<D: Directory> Face<D> {
+    /// A change of `access` closes the sessions that it no longer admits (4401).
+    pub(super) fn new(directory: D, access: watch::Receiver<Access>) -> Self {
+        Self { directory, access }
+    }
 }
 
-async fn upgrade<D: Directory>(
-    State(face): State<Face<D>>,
-    Path(server): Path<String>,
-    Query(params): Query<Params>,
-    headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
+/// Opens a session with a server, or with all.
+pub(super) async fn upgrade<D: Directory>(
+    face: Face<D>,
+    server: Option<String>,
+    request: Request,
 ) -> Response {
+    let (mut parts, _) = request.into_parts();
+    let params = Query::<Params>::try_from_uri(&parts.uri);
+    let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let visit = Visit {
         server,
-        headers,
-        query: params.token,
+        headers: parts.headers,
+        query: params.ok().and_then(|Query(params)| params.token),
     };
     let name = match visit.admitted(&face.access.borrow()) {
         Ok(name) => name,
@@ -77,7 +77,8 @@ async fn upgrade<D: Directory>(
             .max_frame_size(FRAME_MAX),
         Err(rejection) => return rejection.into_response(),
     };
-    match face.directory.open(&visit.server, name.as_deref()) {
+    let server = visit.server.as_deref().unwrap_or_default();
+    match face.directory.open(server, name.as_deref()) {
         Ok((inbound, outbound)) => {
             upgrade.on_upgrade(move |socket| serve(socket, inbound, outbound, visit, face.access))
         }
@@ -87,7 +88,8 @@ async fn upgrade<D: Directory>(
 
 /// One request to open a session, kept so that a change of the tokens can judge it again.
 struct Visit {
-    server: String,
+    /// `None` asks for all that the token covers.
+    server: Option<String>,
     headers: HeaderMap,
     query: Option<String>,
 }
@@ -96,7 +98,7 @@ impl Visit {
     fn admitted(&self, access: &Access) -> Result<Option<String>, Denial> {
         let token = head::bearer(&self.headers).or(self.query.as_deref());
         access
-            .admit(&self.headers, token, &self.server)
+            .admit(&self.headers, token, self.server.as_deref())
             .map(|name| name.map(str::to_owned))
     }
 }

@@ -37,7 +37,7 @@ const DROPPED: [[&str; 2]; 8] = [
     ["traces", "stopped"],
 ];
 /// The faces whose sessions are counted.
-const FACES: [&str; 2] = ["http", "websocket"];
+const FACES: [&str; 3] = ["aggregate", "http", "websocket"];
 /// Where down and clear are told.
 const OUTLETS: [&str; 2] = ["status_channel", "webhook"];
 

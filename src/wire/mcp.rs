@@ -43,6 +43,12 @@ impl Revision {
         self == Self::V2025_03_26
     }
 
+    /// Whether it has tasks.
+    #[must_use]
+    pub fn has_tasks(self) -> bool {
+        self >= Self::V2025_11_25
+    }
+
     /// The revision of that name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
@@ -61,6 +67,25 @@ impl fmt::Display for Revision {
 /// Under `capabilities.experimental` of an `initialize` and of its answer: the peer is of the stateless revision, and
 /// one of the gateway's edges speaks for it (decision 0015).
 pub const STATELESS_MARK: &str = "tidegate/stateless";
+
+/// Log levels, least severe first (MCP, `logging/setLevel`).
+pub const LEVELS: [&str; 8] = [
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+];
+
+/// The key of a list's `_meta` that names the servers whose items are as last known: `[{"server", "state"}]`.
+pub const STALE: &str = "tidegate/stale";
+/// The same for servers of which a list has no items, though they may have some.
+pub const MISSING: &str = "tidegate/missing";
+/// The key of a list request's `_meta` that asks, with `true`, for what is known rather than to wait for the server.
+pub const KNOWN: &str = "tidegate/known";
 
 /// Method names.
 pub mod method {
@@ -89,4 +114,11 @@ pub mod method {
     pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
     pub const SAMPLING: &str = "sampling/createMessage";
     pub const ELICITATION: &str = "elicitation/create";
+    pub const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
+    pub const COMPLETE: &str = "completion/complete";
+    pub const TASKS_GET: &str = "tasks/get";
+    pub const TASKS_RESULT: &str = "tasks/result";
+    pub const TASKS_LIST: &str = "tasks/list";
+    pub const TASKS_CANCEL: &str = "tasks/cancel";
+    pub const TASKS_STATUS: &str = "notifications/tasks/status";
 }

@@ -291,6 +291,11 @@ impl Gateway {
         text(output.stdout)
     }
 
+    /// Changes more of the configuration's top level; what has it applied is `reload`.
+    pub(crate) fn change(&mut self, more: Value) {
+        self.place.more = more;
+    }
+
     /// Writes another configuration and has it applied.
     pub(crate) async fn reload(&self, servers: &Value) {
         self.place.configure(servers);
@@ -339,8 +344,25 @@ impl Gateway {
         format!("http://{}/mcp/{server}", self.place.listen)
     }
 
+    /// The endpoint of all servers for Streamable HTTP.
+    pub(crate) fn http_of_all(&self) -> String {
+        format!("http://{}/mcp", self.place.listen)
+    }
+
     fn url(&self, server: &str) -> String {
         format!("ws://{}/mcpl/{server}", self.place.listen)
+    }
+
+    /// A connection to all servers that has said nothing yet, with that query.
+    pub(crate) async fn connect_all(&self, query: &str) -> Host {
+        Host::connect(&format!("ws://{}/mcp{query}", self.place.listen)).await
+    }
+
+    /// A client of all servers.
+    pub(crate) async fn client_of_all(&self) -> Host {
+        let mut host = self.connect_all("").await;
+        host.initialize(json!({"sampling": {}})).await;
+        host
     }
 
     /// A plain MCP client of this server.

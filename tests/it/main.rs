@@ -19,6 +19,7 @@ mod receiver;
 #[path = "../support/streamable.rs"]
 mod streamable;
 
+mod aggregate;
 mod agree;
 mod away;
 mod bounds;

@@ -24,7 +24,7 @@ pub(crate) fn installed(file: &str) -> PathBuf {
     path
 }
 
-fn everything() -> Value {
+pub(crate) fn everything() -> Value {
     let script =
         installed("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
     json!({ "command": "node", "args": [script] })

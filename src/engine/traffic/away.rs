@@ -112,13 +112,18 @@ impl Traffic {
         self.with_away(Error::new(code::TIMED_OUT, text), true, now)
     }
 
-    fn with_away(&self, error: Error, sent: bool, now: Instant) -> Error {
-        let away = &self.away;
-        let state = match self.serving {
+    /// Where the server stands, as hosts are told.
+    pub(super) fn state(&self) -> State {
+        match self.serving {
             Some(_) if self.policy.is_settled() => State::Open,
             Some(_) => State::Negotiating,
-            None => away.state,
-        };
+            None => self.away.state,
+        }
+    }
+
+    fn with_away(&self, error: Error, sent: bool, now: Instant) -> Error {
+        let away = &self.away;
+        let state = self.state();
         let retry_after = away.wait(now);
         let server = Some(&self.settings.server).filter(|name| !name.is_empty());
         let data = json!({

@@ -39,6 +39,7 @@ impl Traffic {
             instructions: peer.and_then(Peer::instructions),
             manifest: peer.and_then(Peer::manifest),
             is_stateless: peer.is_some_and(Peer::is_stateless),
+            tasks: peer.and_then(|peer| peer.capability("tasks")),
         };
         let result = introduction.result(&client);
         self.hosts.answer(session, client);

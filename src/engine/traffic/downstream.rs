@@ -57,7 +57,7 @@ impl Traffic {
             name => match self.permit(session, message, at.now) {
                 Err(refusal) => self.refuse_call(session, message, &refusal.error, out),
                 Ok(message) => {
-                    if !self.answer_here(name, session, &message, out) {
+                    if !self.answer_here(name, session, &message, at, out) {
                         let _ = self.forward(session, &message, at, out);
                     }
                 }
@@ -71,6 +71,7 @@ impl Traffic {
         name: &str,
         session: SessionId,
         message: &Message,
+        at: Moment,
         out: &mut Outbox,
     ) -> bool {
         match name {
@@ -78,7 +79,7 @@ impl Traffic {
             method::RESOURCES_UNSUBSCRIBE => self.unsubscribe(session, message, out),
             mcpl::method::MANIFEST => self.answer_manifest(session, message, out),
             _ => List::of_request(name)
-                .is_some_and(|list| self.answer_list(list, session, message, out)),
+                .is_some_and(|list| self.answer_list(list, session, message, at, out)),
         }
     }
 

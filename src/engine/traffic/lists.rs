@@ -13,8 +13,8 @@ use crate::engine::outbox::Outbox;
 use crate::engine::peer::Peer;
 use crate::engine::timers::Timer;
 use crate::ids::SessionId;
-use crate::wire::jsonrpc::{self, Message, code};
-use crate::wire::mcp::method;
+use crate::wire::jsonrpc::{self, Message, code, member, quoted};
+use crate::wire::mcp::{self, method};
 
 impl Traffic {
     /// The serving transport's exchange has settled: its lists may differ from those of the last one.
@@ -81,12 +81,12 @@ impl Traffic {
 
     /// A page of a list came.
     pub(super) fn take_page(&mut self, message: &Message, at: Moment, out: &mut Outbox) {
-        let Some(result) = message.result() else {
+        let (read, cursor) = match message.result() {
+            Some(result) => self.inventory.read(result),
             // Many servers with resources have no templates, and say so in this way.
-            self.inventory.fail();
-            return self.read_next_list(at, out);
+            None if is_unknown_method(message) => (self.inventory.lack(), String::new()),
+            None => return self.fail_page("a list: the server answered with an error", at, out),
         };
-        let (read, cursor) = self.inventory.read(result);
         match read {
             Read::More => {
                 if let Some((name, params)) = self.inventory.next_page(&cursor) {
@@ -122,22 +122,54 @@ impl Traffic {
         self.tell_change(List::Tools.change(), out);
     }
 
-    /// Answers a host's request for a list from what is known, where the server cannot; `false` where it can.
+    /// Answers a host's request for a list from what is known, where the server cannot or the host does not wait for
+    /// it; `false` where the server is asked.
     pub(super) fn answer_list(
-        &self,
+        &mut self,
         list: List,
         session: SessionId,
         message: &Message,
+        at: Moment,
         out: &mut Outbox,
     ) -> bool {
         let from_server = self.serving.is_some() && self.has_list(list);
-        if !from_server {
-            let mask = &self.settings.mask;
-            let shows = |name: &str| list != List::Tools || mask.shows_tool(name);
-            let page = self.inventory.page(list, shows);
-            self.reply(session, message, &page, out);
+        let waits = !asks_for_known(message);
+        if from_server && waits {
+            return false;
         }
-        !from_server
+        if string_param(message, "cursor").is_some() {
+            self.refuse_host(session, message, NO_SUCH_CURSOR, out);
+            return true;
+        }
+        let page = self.known_page(list);
+        self.reply(session, message, &page, out);
+        if from_server {
+            // Whoever does not wait is told once the list is found to be another.
+            self.inventory.want(list, true);
+            self.read_next_list(at, out);
+        }
+        true
+    }
+
+    /// A list as last known, as one page that says so, or that it never was.
+    fn known_page(&self, list: List) -> String {
+        let mask = &self.settings.mask;
+        let shows = |name: &str| list != List::Tools || mask.shows_tool(name);
+        let items = self.inventory.items(list, shows);
+        let key = list.key();
+        if self.peer.is_some() && !self.has_list(list) {
+            return format!(r#"{{"{key}":{items}}}"#);
+        }
+        let mark = if self.inventory.knows(list) {
+            mcp::STALE
+        } else {
+            mcp::MISSING
+        };
+        let server = quoted(&self.settings.server);
+        let state = self.state().label();
+        format!(
+            r#"{{"{key}":{items},"_meta":{{"{mark}":[{{"server":{server},"state":"{state}"}}]}}}}"#
+        )
     }
 
     /// Refuses a call of a tool that the mask hides; `false` where it may go on.
@@ -182,16 +214,39 @@ impl Traffic {
     }
 }
 
+const NO_SUCH_CURSOR: (i64, &str) = (
+    code::INVALID_PARAMS,
+    "the server that gave this cursor is away; list again without one",
+);
+
+/// A host that takes a list as last known rather than wait for the server.
+fn asks_for_known(message: &Message) -> bool {
+    let asked = message.param(&["_meta", mcp::KNOWN]);
+    asked.is_some_and(|span| message.text(&span) == "true")
+}
+
+fn is_unknown_method(message: &Message) -> bool {
+    let code = message.error().and_then(|error| member(error, "code"));
+    code.is_some_and(|text| text.parse() == Ok(code::METHOD_NOT_FOUND))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::super::rig::{CHAT, PLAIN, Rig, field};
+    use super::super::rig::{CHAT, PLAIN, Rig, field, request};
     use super::*;
     use crate::engine::settings::{Mask, Settings};
 
     const TOOLS: &str = r#"{"capabilities":{"tools":{"listChanged":true}}}"#;
     const LIST: &str = r#"{"jsonrpc":"2.0","id":"l","method":"tools/list"}"#;
+
+    /// The answer to [`LIST`] of a server that is away; the rig does not say how.
+    fn away(tools: &str, mark: &str) -> String {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":"l","result":{{"tools":{tools},"_meta":{{"tidegate/{mark}":[{{"server":"","state":"disabled"}}]}}}}}}"#
+        )
+    }
 
     fn masked() -> Rig {
         Rig::with(Settings {
@@ -222,10 +277,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.client(1, "{}");
         rig.host(1, LIST);
-        assert_eq!(
-            rig.take_answers(1),
-            [r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[]}}"#]
-        );
+        assert_eq!(rig.take_answers(1), [away("[]", "missing")]);
         rig.adopt(TOOLS);
         answer(&mut rig, r#"[{"name":"a"}]"#);
         let told = rig.take_answers(1);
@@ -235,8 +287,65 @@ mod tests {
         );
         rig.lose();
         rig.host(1, LIST);
-        let wanted = r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[{"name":"a"}]}}"#;
+        let wanted = away(r#"[{"name":"a"}]"#, "stale");
         assert_eq!(rig.take_answers(1), [wanted]);
+    }
+
+    #[test]
+    fn a_page_of_a_server_that_is_away_cannot_be_had() {
+        let mut rig = Rig::new();
+        rig.client(1, "{}");
+        rig.adopt(TOOLS);
+        answer(&mut rig, r#"[{"name":"a"}]"#);
+        rig.lose();
+        rig.take_answers(1);
+        rig.host(1, &request(1, "tools/list", r#"{"cursor":"2"}"#));
+        let refused = &rig.take_answers(1)[0];
+        assert_eq!(field(refused, "error.code"), code::INVALID_PARAMS);
+    }
+
+    #[test]
+    fn a_host_that_does_not_wait_gets_what_is_known_and_is_told_of_what_is_not() {
+        let mut rig = Rig::new();
+        rig.client(1, "{}");
+        rig.adopt(TOOLS);
+        let known = r#"{"jsonrpc":"2.0","id":"l","method":"tools/list","params":{"_meta":{"tidegate/known":true}}}"#;
+        rig.host(1, known);
+        let answered = rig.take_answers(1);
+        assert_eq!(
+            answered,
+            [away("[]", "missing").replace("disabled", "open")]
+        );
+        answer(&mut rig, r#"[{"name":"a"}]"#);
+        assert_eq!(rig.take_answers(1).len(), 1);
+        // It is read again, for it may have changed without a word.
+        for (tools, told) in [("a", 0), ("b", 1)] {
+            answer(&mut rig, &format!(r#"[{{"name":"{tools}"}}]"#));
+            assert_eq!(rig.take_answers(1).len(), told);
+            rig.host(1, known);
+            let wanted = away(&format!(r#"[{{"name":"{tools}"}}]"#), "stale");
+            assert_eq!(rig.take_answers(1), [wanted.replace("disabled", "open")]);
+        }
+    }
+
+    #[test]
+    fn a_list_that_the_server_is_known_to_lack_is_not_missing_while_it_is_away() {
+        let mut rig = Rig::new();
+        rig.client(1, "{}");
+        rig.adopt(r#"{"capabilities":{"resources":{}}}"#);
+        rig.server(r#"{"jsonrpc":"2.0","id":1,"result":{"resources":[]}}"#);
+        rig.server(r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"m"}}"#);
+        rig.lose();
+        for (list, mark) in [
+            ("tools/list", false),
+            ("resources/list", true),
+            ("resources/templates/list", true),
+        ] {
+            rig.host(1, &request(1, list, "{}"));
+            let answer = &rig.take_answers(1)[0];
+            assert_eq!(answer.contains("tidegate/stale"), mark, "{answer}");
+            assert!(!answer.contains("tidegate/missing"), "{answer}");
+        }
     }
 
     #[test]
@@ -318,8 +427,7 @@ mod tests {
         rig.lose();
         rig.take_answers(1);
         rig.host(1, LIST);
-        let wanted = r#"{"jsonrpc":"2.0","id":"l","result":{"tools":[{"name":"a"}]}}"#;
-        assert_eq!(rig.take_answers(1), [wanted]);
+        assert_eq!(rig.take_answers(1), [away(r#"[{"name":"a"}]"#, "stale")]);
     }
 
     #[test]

@@ -18,21 +18,22 @@ use crate::wire::mcp::Revision;
 /// How long a client may leave unread what has no room any more (G16).
 const UNREAD_MAX: Duration = Duration::from_secs(10);
 
-/// Who may use a session: whoever has the token that made it, and for that server alone.
+/// Who may use a session: whoever has the token that made it, and on that path alone.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
-    pub(super) server: String,
+    /// `None` is all servers.
+    pub(super) server: Option<String>,
     /// `None` where no tokens are configured.
     pub(super) token: Option<SecretString>,
 }
 
 impl Owner {
-    pub(super) fn is(&self, server: &str, token: Option<&str>) -> bool {
+    pub(super) fn is(&self, server: Option<&str>, token: Option<&str>) -> bool {
         let is_theirs = match (&self.token, token) {
             (Some(own), Some(sent)) => head::is_same(own, sent),
             (own, _) => own.is_none(),
         };
-        is_theirs && self.server == server
+        is_theirs && self.server.as_deref() == server
     }
 
     /// Whether both have the same token.
@@ -100,7 +101,7 @@ impl<I: Inbound> Session<I> {
     /// Whether the token that made it is still good for its server.
     pub(super) fn is_permitted(&self, access: &Access) -> bool {
         access
-            .identify(self.owner.token(), &self.owner.server)
+            .identify(self.owner.token(), self.owner.server.as_deref())
             .is_ok()
     }
 

@@ -45,7 +45,7 @@ impl<I: Inbound> Sessions<I> {
     pub(super) fn find(
         &self,
         id: &str,
-        server: &str,
+        server: Option<&str>,
         token: Option<&str>,
     ) -> Result<Arc<Session<I>>, Fault> {
         let open = self.open();
