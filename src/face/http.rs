@@ -1,6 +1,6 @@
-//! MCP over Streamable HTTP on `/mcp/{server}` and `/mcp`, in the revisions with sessions: a session is one `Mcp-Session-Id`, each
-//! message of its client a POST, and what it is sent goes on the POST that it belongs to or on a GET. To a server's
-//! engine it is a session as any other.
+//! MCP over Streamable HTTP on `/mcp/{server}` and `/mcp`, in the revisions with sessions: a session is one
+//! `Mcp-Session-Id`, each message of its client a POST, and what it is sent goes on the POST that it belongs to or on a
+//! GET. To a server's engine it is a session as any other.
 
 mod body;
 mod cors;
