@@ -5,7 +5,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | 0 | [`ids`], [`wire`]: identities, bytes to messages and back |
-//! | 1 | [`engine`]: the pure state machines; [`revision`]: one revision as another; [`aggregate`]: many servers as one |
+//! | 1 | [`engine`]: the pure state machines; [`revision`]: one revision as another; [`aggregate`]: many as one |
 //! | 2 | `transport` (to servers), `face` (from hosts), `journal` (durable), `observe` (decisions to telemetry) |
 //! | 3 | `driver` (the shell around the engine), `config` (text to settings) |
 //! | 4 | `admin`: health, metrics, status, control; `notify`: down and clear to channels and webhooks |
