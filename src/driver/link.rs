@@ -31,11 +31,11 @@ impl Link {
     ) -> Vec<LinkEvent> {
         let Some(translation) = &mut self.translation else {
             let mut told = Vec::new();
-            self.push(frame, request, &mut told);
+            self.push(frame, request, now, &mut told);
             return told;
         };
         translation.take_of_engine(frame, request, now);
-        self.carry_out()
+        self.carry_out(now)
     }
 
     /// What the engine is to be told where the transport told this, in order.
@@ -44,7 +44,7 @@ impl Link {
             return vec![event];
         };
         let rest = match event {
-            LinkEvent::Received(message) => {
+            LinkEvent::Received(message) | LinkEvent::Asked { message, .. } => {
                 translation.take_of_server(message, now);
                 None
             }
@@ -59,14 +59,21 @@ impl Link {
                 translation.take_loss();
                 Some(LinkEvent::Lost(loss))
             }
+            LinkEvent::Unsent {
+                request: Some(id),
+                frame,
+            } => translation.unsent(id, now).map(|id| LinkEvent::Unsent {
+                request: Some(id),
+                frame,
+            }),
             LinkEvent::Secrets(_)
             | LinkEvent::Connected
             | LinkEvent::Failed(_)
-            | LinkEvent::Unsent { .. }
+            | LinkEvent::Unsent { request: None, .. }
             | LinkEvent::Stderr(_)
             | LinkEvent::Gone(_) => Some(event),
         };
-        let mut told = self.carry_out();
+        let mut told = self.carry_out(now);
         told.extend(rest);
         told
     }
@@ -81,15 +88,22 @@ impl Link {
         if let Some(translation) = &mut self.translation {
             translation.handle_timeout(now);
         }
-        self.carry_out()
+        self.carry_out(now)
     }
 
-    fn carry_out(&mut self) -> Vec<LinkEvent> {
+    fn carry_out(&mut self, now: Instant) -> Vec<LinkEvent> {
         let mut told = Vec::new();
         while let Some(output) = self.translation.as_mut().and_then(Translation::poll_output) {
             match output {
-                Output::Send { frame, request } => self.push(frame, request, &mut told),
-                Output::Receive { message, .. } => told.push(LinkEvent::Received(message)),
+                Output::Send { frame, request } => self.push(frame, request, now, &mut told),
+                Output::Receive {
+                    message,
+                    during: None,
+                } => told.push(LinkEvent::Received(message)),
+                Output::Receive {
+                    message,
+                    during: Some(during),
+                } => told.push(LinkEvent::Asked { message, during }),
                 Output::Unreadable(what) => {
                     let sample = String::new();
                     told.push(LinkEvent::Unreadable { what, sample });
@@ -113,13 +127,21 @@ impl Link {
     }
 
     /// Queues a frame where it fits.
-    fn push(&mut self, frame: Bytes, request: Option<u64>, told: &mut Vec<LinkEvent>) {
+    fn push(
+        &mut self,
+        frame: Bytes,
+        request: Option<u64>,
+        now: Instant,
+        told: &mut Vec<LinkEvent>,
+    ) {
         let bytes = frame.clone();
-        if self.frames.push(Frame { bytes, request }) == Err(Full) {
-            if let (Some(translation), Some(id)) = (&mut self.translation, request) {
-                translation.unsent(id);
-            }
-            told.push(LinkEvent::Unsent { request, frame });
+        if self.frames.push(Frame { bytes, request }) != Err(Full) {
+            return;
         }
+        let request = match (&mut self.translation, request) {
+            (Some(translation), Some(id)) => translation.unsent(id, now),
+            (_, request) => request,
+        };
+        told.push(LinkEvent::Unsent { request, frame });
     }
 }

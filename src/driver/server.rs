@@ -523,7 +523,7 @@ pub(super) fn let_go(id: &ServerId, shared: &Shared) {
 fn weight(input: &Input) -> usize {
     match input {
         Input::Link {
-            event: LinkEvent::Received(message),
+            event: LinkEvent::Received(message) | LinkEvent::Asked { message, .. },
             ..
         } => message.len(),
         Input::Start(resumed) | Input::Resume(resumed) => {

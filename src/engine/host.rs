@@ -344,6 +344,12 @@ impl Hosts {
         able.or_else(|| self.only_caller_is_stateless())
     }
 
+    /// Whether that client serves such a request, or is to be told that it cannot (-32021).
+    pub(super) fn can(&self, id: SessionId, skill: Skill) -> bool {
+        self.get(id)
+            .is_some_and(|session| session.can(skill) || session.client.stateless)
+    }
+
     /// The stateless client that alone has calls under way: it is told what its call needs and it cannot do (-32021).
     fn only_caller_is_stateless(&self) -> Option<SessionId> {
         let mut busy = self.sessions.iter().filter(|(_, held)| held.calls > 0);

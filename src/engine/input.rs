@@ -180,6 +180,13 @@ pub enum LinkEvent {
     Failed(Failure),
     /// It sent a message.
     Received(Message),
+    /// It sent a request that belongs to a call, and so is for that call's client.
+    Asked {
+        /// The request.
+        message: Message,
+        /// The gateway's id of the call.
+        during: u64,
+    },
     /// It sent something that is no message.
     Unreadable {
         /// What it is.

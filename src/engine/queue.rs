@@ -52,6 +52,8 @@ pub(super) struct Item {
     pub(super) received: Instant,
     /// Where it waits.
     pub(super) lane: Lane,
+    /// The call that it belongs to, by the gateway's id, where the transport knows that.
+    pub(super) during: Option<u64>,
     /// It reports the world, and so outlives its process (G5).
     pub(super) world: bool,
     /// Its transport is gone.
@@ -95,6 +97,7 @@ impl Item {
             epoch,
             received,
             lane,
+            during: None,
             world: false,
             kept: false,
             redelivered: false,

@@ -162,9 +162,21 @@ impl Traffic {
 
     /// A message of `epoch`.
     pub(super) fn receive(&mut self, epoch: Epoch, message: Message, at: Moment, out: &mut Outbox) {
+        self.receive_within(epoch, message, None, at, out);
+    }
+
+    /// The same of one that belongs to a call, by the gateway's id.
+    pub(super) fn receive_within(
+        &mut self,
+        epoch: Epoch,
+        message: Message,
+        during: Option<u64>,
+        at: Moment,
+        out: &mut Outbox,
+    ) {
         if self.serving == Some(epoch) {
             self.tally.read += 1;
-            self.take_of_server(epoch, message, at, out);
+            self.take_of_server(epoch, message, during, at, out);
         } else {
             self.take_late(epoch, message, at, out);
         }

@@ -4,6 +4,7 @@
 mod heading;
 mod listening;
 mod opening;
+mod own;
 mod rounds;
 mod session;
 mod stamp;
@@ -32,7 +33,7 @@ pub enum Output {
     Send {
         /// The message.
         frame: Bytes,
-        /// The engine's id of the request that it carries or repeats.
+        /// The id, where it is a request.
         request: Option<u64>,
     },
     /// A message for the engine, as if the server had sent it.
@@ -127,10 +128,12 @@ impl Server {
         }
     }
 
-    /// A frame for a request of the engine's could not be queued, and the engine is told so.
-    pub fn unsent(&mut self, request: u64) {
-        if let Era::Stateless(session) = &mut self.era {
-            session.unsent(request);
+    /// The request of that id could not be sent. What is returned is the engine's id of it, of which the engine is to
+    /// be told.
+    pub fn unsent(&mut self, request: u64, now: Instant) -> Option<u64> {
+        match &mut self.era {
+            Era::Session | Era::Finding(_) => Some(request),
+            Era::Stateless(session) => session.unsent(request, now, &mut self.outputs),
         }
     }
 
@@ -178,7 +181,7 @@ impl Server {
 
     fn carry_out(&mut self, step: Step) {
         match step {
-            Step::Send(frame) => self.outputs.send(frame, None),
+            Step::Send(frame, request) => self.outputs.send(frame, request),
             Step::Tell(bytes) => self.outputs.tell(bytes, None),
             Step::Session(bytes) => {
                 self.outputs.tell(bytes, None);

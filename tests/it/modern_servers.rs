@@ -92,10 +92,9 @@ async fn modern_asks_for_nothing_else_and_a_server_without_it_gets_the_verdict()
             "old": with(faultd(""), modern),
         }))
         .await;
-    let mut events = gateway.events().await;
-    events.until("new", "adopted").await;
+    gateway.events().await.until("new", "adopted").await;
     assert!(lines(&heard)[0].contains("server/discover"));
-    let halt = events.until("old", "halted").await;
+    let halt = gateway.events().await.until("old", "halted").await;
     assert!(halt.text().contains("server/discover"), "{}", halt.text());
 }
 
@@ -113,6 +112,23 @@ async fn what_a_stateless_server_wants_to_know_is_asked_of_the_client_whose_call
     assert_eq!(seen["state"], "kept \"by\" the client");
     assert_eq!(seen["given"]["name"]["content"]["name"], "Ada");
     assert_eq!(seen["given"]["roots"]["roots"][0]["uri"], "file:///a");
+}
+
+#[tokio::test]
+async fn of_two_clients_with_calls_under_way_each_is_asked_for_its_own() {
+    let gateway = Gateway::run(&json!({"s": faultd("--stateless")})).await;
+    gateway.events().await.until("s", "adopted").await;
+    let (mut one, _) = client(&gateway, "s", capable()).await;
+    let (mut other, _) = client(&gateway, "s", capable()).await;
+    let ask = json!({"name": "ask", "arguments": {}});
+    let first = one.ask("tools/call", ask.clone()).await;
+    let second = other.ask("tools/call", ask).await;
+    give(&mut other, "Grace").await;
+    give(&mut one, "Ada").await;
+    for (host, id, name) in [(&mut one, first, "Ada"), (&mut other, second, "Grace")] {
+        let seen = structured(&host.answer(&id).await);
+        assert_eq!(seen["given"]["name"]["content"]["name"], name);
+    }
 }
 
 #[tokio::test]
@@ -194,9 +210,8 @@ async fn a_server_of_the_python_sdk_works_in_both_of_its_revisions() {
         "auto": python,
     }))
     .await;
-    let mut events = gateway.events().await;
     for server in ["modern", "auto"] {
-        events.until(server, "adopted").await;
+        gateway.events().await.until(server, "adopted").await;
         let (mut host, _) = client(&gateway, server, capable()).await;
         let sum = host.call("add", json!({"a": 2, "b": 3})).await;
         assert_eq!(structured(&sum)["result"], 5);

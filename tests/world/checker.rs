@@ -127,7 +127,9 @@ impl Checker {
                 link.phase = Phase::Gone;
                 self.forget(epoch);
             }
-            LinkEvent::Received(message) => self.read_from_server(epoch, message, now),
+            LinkEvent::Received(message) | LinkEvent::Asked { message, .. } => {
+                self.read_from_server(epoch, message, now);
+            }
             LinkEvent::Unreadable { .. } => *self.unreadable.entry(epoch).or_default() += 1,
             LinkEvent::Secrets(_) | LinkEvent::Unsent { .. } | LinkEvent::Stderr(_) => {}
         }

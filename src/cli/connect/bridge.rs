@@ -320,7 +320,9 @@ impl Bridge {
             LinkEvent::Connected => self.connected(at),
             LinkEvent::Failed(failure) => self.refuse(&failure, at),
             LinkEvent::Lost(loss) => self.lost(&loss, at),
-            LinkEvent::Received(message) => self.gateway_said(&message, at),
+            LinkEvent::Received(message) | LinkEvent::Asked { message, .. } => {
+                self.gateway_said(&message, at);
+            }
             LinkEvent::Unreadable { what, sample } => self.gateway_unread(&what, &sample, at),
             LinkEvent::Secrets(_)
             | LinkEvent::Unsent { .. }

@@ -25,7 +25,10 @@ impl Server {
             LinkEvent::Secrets(secrets) => self.outbox.hide(secrets),
             LinkEvent::Connected => self.connected(at),
             LinkEvent::Failed(failure) => self.fail(&failure, at),
-            LinkEvent::Received(message) => self.receive(epoch, message, at),
+            LinkEvent::Received(message) => self.receive(epoch, message, None, at),
+            LinkEvent::Asked { message, during } => {
+                self.receive(epoch, message, Some(during), at);
+            }
             LinkEvent::Unreadable { what, sample } => self.unreadable(epoch, &what, sample, at),
             LinkEvent::Unsent { request, frame } => {
                 self.traffic
@@ -37,7 +40,14 @@ impl Server {
         }
     }
 
-    pub(super) fn receive(&mut self, epoch: Epoch, message: Message, at: Moment) {
+    /// A message, and the call that it belongs to where the transport knows that.
+    pub(super) fn receive(
+        &mut self,
+        epoch: Epoch,
+        message: Message,
+        during: Option<u64>,
+        at: Moment,
+    ) {
         let class = match message.kind() {
             Kind::Request => Class::Request,
             Kind::Notification => Class::Notification,
@@ -56,7 +66,8 @@ impl Server {
                 serving.answered |= class == Class::Response;
                 let pong = class == Class::Response && serving.probe.is_ours(message.our_id());
                 if !pong {
-                    self.traffic.receive(epoch, message, at, &mut self.outbox);
+                    let out = &mut self.outbox;
+                    self.traffic.receive_within(epoch, message, during, at, out);
                 }
             }
         }
@@ -88,7 +99,7 @@ impl Server {
     fn receive_batch(&mut self, epoch: Epoch, messages: &[Bytes], at: Moment) {
         for message in messages {
             match Message::parse(message.clone()) {
-                Ok(message) => self.receive(epoch, message, at),
+                Ok(message) => self.receive(epoch, message, None, at),
                 Err(what) => self.traffic.unreadable(epoch, &what, at, &mut self.outbox),
             }
         }

@@ -3,7 +3,7 @@
 
 use super::Traffic;
 use super::setups::string_param;
-use crate::engine::answers::{Ask, Want};
+use crate::engine::answers::{Ask, Asker, Want};
 use crate::engine::decision::DropReason;
 use crate::engine::host::{self, Skill};
 use crate::engine::input::Moment;
@@ -149,10 +149,15 @@ impl Traffic {
         self.refuse_server(item.epoch, &item.message, &error, out);
     }
 
-    /// A request of MCP's own goes to a client that can serve it (4-faces, "Who gets what").
+    /// A request of MCP's own goes to a client that can serve it: to the one whose call it belongs to, where that is
+    /// known (4-faces, "Who gets what").
     fn ask_client(&mut self, item: &Item, skill: Skill, out: &mut Outbox) {
         let message = &item.message;
-        match self.hosts.for_request(skill) {
+        let session = match item.during {
+            Some(call) => self.caller(call).filter(|of| self.hosts.can(*of, skill)),
+            None => self.hosts.for_request(skill),
+        };
+        match session {
             Some(session) if message.kind() == Kind::Request => {
                 self.ask_if_room(session, item, out);
             }
@@ -164,6 +169,14 @@ impl Traffic {
             }
             None if message.kind() == Kind::Request => self.refuse_nobody(item, out),
             _ => self.drop_read(DropReason::NoReceiver, message.method(), 1, out),
+        }
+    }
+
+    /// Whose call that is, where it is still under way.
+    fn caller(&self, call: u64) -> Option<SessionId> {
+        match self.calls.get(call)?.asker {
+            Asker::Host { session, .. } => Some(session),
+            Asker::Own(_) => None,
         }
     }
 
@@ -233,7 +246,7 @@ fn mark(message: &Message) -> Option<(jsonrpc::Span, String)> {
 mod tests {
     use std::time::Duration;
 
-    use super::super::rig::{PLAIN, Rig, field, push, request};
+    use super::super::rig::{PLAIN, Rig, field, message, push, request};
     use super::*;
     use crate::engine::settings::Settings;
 
@@ -297,6 +310,44 @@ mod tests {
         let sent = rig.take_sent();
         assert_eq!(field(&sent[0], "result.action"), "decline");
         assert_eq!(field(&sent[1], "error.code"), code::METHOD_NOT_FOUND);
+    }
+
+    #[test]
+    fn a_request_that_belongs_to_a_call_goes_to_its_client_or_to_nobody() {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        for session in 1..=3 {
+            rig.client(
+                session,
+                if session == 3 {
+                    "{}"
+                } else {
+                    r#"{"sampling":{}}"#
+                },
+            );
+        }
+        rig.take_sent();
+        for session in 1..=3 {
+            rig.host(session, &request(1, "tools/call", "{}"));
+        }
+        let sent = rig.take_sent();
+        let calls: Vec<u64> = sent
+            .iter()
+            .map(|line| message(line).our_id().unwrap())
+            .collect();
+        rig.server_during(calls[1], &request(1, "sampling/createMessage", "{}"));
+        assert!(rig.take_answers(1).is_empty() && !rig.take_answers(2).is_empty());
+        // Its client cannot, though others could; and a call that is over has no client.
+        rig.server_during(calls[2], &request(2, "sampling/createMessage", "{}"));
+        rig.server_during(u64::MAX, &request(3, "sampling/createMessage", "{}"));
+        assert!(rig.take_answers(1).is_empty() && rig.take_answers(2).is_empty());
+        let refused = rig.take_sent();
+        assert_eq!(refused.len(), 2);
+        assert!(
+            refused
+                .iter()
+                .all(|line| field(line, "error.code") == code::METHOD_NOT_FOUND)
+        );
     }
 
     #[test]

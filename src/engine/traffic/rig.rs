@@ -142,6 +142,14 @@ impl Rig {
         self.run(|traffic, at, out| traffic.receive(Epoch(epoch), message, at, out));
     }
 
+    /// It writes a line within one of our calls.
+    pub(super) fn server_during(&mut self, call: u64, line: &str) {
+        let (epoch, message) = (Epoch(self.epoch), message(line));
+        self.run(|traffic, at, out| {
+            traffic.receive_within(epoch, message, Some(call), at, out);
+        });
+    }
+
     pub(super) fn late(&mut self, epoch: u64, line: &str) {
         let message = message(line);
         self.run(|traffic, at, out| traffic.late(Epoch(epoch), message, at, out));

@@ -21,6 +21,7 @@ impl Traffic {
         &mut self,
         epoch: Epoch,
         message: Message,
+        during: Option<u64>,
         at: Moment,
         out: &mut Outbox,
     ) {
@@ -34,6 +35,7 @@ impl Traffic {
         let lane = lane(plane, message.method());
         let mut item = Item::new(message, epoch, at.now, lane);
         item.world = mcpl::is_world(item.message.method());
+        item.during = during;
         self.admit_or_hold(item, at, out);
     }
 

@@ -5,14 +5,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::own::DISCOVERY;
 use super::stamp::Stamp;
 use crate::revision::stateless::{MARK, VERSION, code, key, method};
 use crate::wire::jsonrpc::{self, Error, Kind, Message, code as standard, member};
 use crate::wire::mcp::{Revision, method as session};
 use crate::wire::object::{Change, edited};
 
-/// The id of the request for what a server is.
-pub(super) const DISCOVERY: &str = r#""tidegate-discover""#;
 /// How long a server that refused `initialize` may take to answer `server/discover`. An old one may never.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What a server without a name is called.
@@ -32,8 +31,8 @@ pub enum Opening {
 /// What is to be done next.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// To the server.
-    Send(Bytes),
+    /// To the server, with the id where it is a request.
+    Send(Bytes, Option<u64>),
     /// To the engine, as if the server had sent it.
     Tell(Bytes),
     /// Nothing is translated from now on, for it is a session server or none. The message goes to the engine.
@@ -90,7 +89,7 @@ impl Finding {
     /// A frame of the engine's.
     pub(super) fn take_of_engine(&mut self, message: &Message) -> Step {
         if message.kind() != Kind::Request || message.method() != session::INITIALIZE {
-            return Step::Send(message.raw().clone());
+            return Step::Send(message.raw().clone(), None);
         }
         self.initialize = Some(message.clone());
         match self.opening {
@@ -105,11 +104,11 @@ impl Finding {
             return Step::Tell(message.raw().clone());
         };
         let about_nothing = message.id().is_none() && message.error().is_some();
-        let answers = |id: Option<&str>| {
-            message.kind() == Kind::Response && (about_nothing || message.id_text() == id)
+        let answers = |id: Option<u64>| {
+            message.kind() == Kind::Response && (about_nothing || message.our_id() == id)
         };
         match self.asked {
-            Asked::Initialize if answers(initialize.id_text()) => {
+            Asked::Initialize if answers(initialize.our_id()) => {
                 self.initialized(message, &initialize, now)
             }
             Asked::Discover if answers(Some(DISCOVERY)) => self.discovered(&message, &initialize),
@@ -127,13 +126,14 @@ impl Finding {
     fn ask(&mut self) -> Step {
         self.asked = Asked::Initialize;
         let initialize = self.initialize.as_ref();
-        Step::Send(initialize.map_or_else(Bytes::new, |message| message.raw().clone()))
+        let frame = initialize.map_or_else(Bytes::new, |message| message.raw().clone());
+        Step::Send(frame, initialize.and_then(Message::our_id))
     }
 
     fn discover(&mut self, initialize: &Message) -> Step {
         self.asked = Asked::Discover;
         let stamp = Stamp::new(initialize);
-        Step::Send(discovery(DISCOVERY, &stamp))
+        Step::Send(discovery(DISCOVERY, &stamp), Some(DISCOVERY))
     }
 
     /// When the refusal is the last word.
@@ -199,7 +199,7 @@ impl Finding {
 }
 
 /// A `server/discover` under this id.
-pub(super) fn discovery(id: &str, stamp: &Stamp) -> Bytes {
+pub(super) fn discovery(id: u64, stamp: &Stamp) -> Bytes {
     let meta = stamp.members();
     let name = method::DISCOVER;
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{name}","params":{{"_meta":{{{meta}}}}}}}"#)

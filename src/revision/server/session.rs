@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::heading::{annotates, callable, fields};
 use super::listening::{self, Listening};
 use super::opening::{Found, discovery};
+use super::own::Own;
 use super::rounds::{Ended, Given, Rounds, asks};
 use super::stamp::{Stamp, is_stamped};
 use super::{Output, Outputs};
@@ -20,13 +21,20 @@ use crate::wire::jsonrpc::{RequestId, code as standard};
 use crate::wire::mcp::method as session;
 use crate::wire::object::{Change, edited};
 
-/// Ids of the gateway's own begin with this; the engine's are integers.
-const AGAIN: &str = "tidegate-again-";
-const LISTEN: &str = "tidegate-listen-";
-/// Ids of requests that the server did not send as such.
+/// Ids of requests that the server did not send as such begin with this.
 const INPUT: &str = "tidegate-input-";
 /// Pings under way; a session has a few.
 const PINGS_MAX: usize = 64;
+
+/// What it was that will have no answer.
+enum Over {
+    /// A call of the engine's, by its id.
+    Call(u64),
+    /// A request of the gateway's own.
+    Own,
+    /// Something that was given up before.
+    Nothing,
+}
 
 /// A stateless server that serves.
 #[derive(Debug)]
@@ -81,28 +89,47 @@ impl Session {
             Some(About::Answer(id)) => Some(id.clone()),
             Some(About::Request(_)) | None => None,
         };
-        if let Some(id) = id.as_ref().and_then(RequestId::as_ours) {
-            self.unsent(id);
-        }
-        match id.and_then(|id| Own::read(id.as_str())) {
-            Some(Own::Listen(number)) => self.listening.ended(number, &what.to_string(), now),
-            Some(Own::Again(number)) => {
-                let call = self.rounds.call_of(number);
-                let ended = call.and_then(|id| self.rounds.end(id)).and(call);
-                out.push(Output::Unreadable(match ended {
-                    Some(id) => about_another(what, id),
-                    None => what,
-                }));
-            }
+        match id.as_ref().and_then(RequestId::as_ours) {
+            Some(ours) => match self.over(ours, &what.to_string(), now) {
+                Over::Call(id) => out.push(Output::Unreadable(about_another(what, id))),
+                Over::Own => {}
+                Over::Nothing => out.push(Output::Unreadable(what)),
+            },
             None => out.push(Output::Unreadable(what)),
         }
         self.listen(out);
     }
 
-    /// A request of the engine's could not be sent, or its answer not be read.
-    pub(super) fn unsent(&mut self, id: u64) {
-        let _ = self.rounds.end(id);
-        self.pings.remove(&id);
+    /// The request of that id could not be sent, though not for want of a server. The engine's id of the call in it.
+    pub(super) fn unsent(&mut self, id: u64, now: Instant, out: &mut Outputs) -> Option<u64> {
+        let over = self.over(id, "it could not be sent", now);
+        self.listen(out);
+        match over {
+            Over::Call(id) => Some(id),
+            Over::Own | Over::Nothing => None,
+        }
+    }
+
+    /// The request of that id will have no answer.
+    fn over(&mut self, id: u64, why: &str, now: Instant) -> Over {
+        match Own::of(id) {
+            Some(Own::Listen(number)) => {
+                self.listening.ended(number, why, now);
+                Over::Own
+            }
+            Some(Own::Again(number)) => match self.rounds.call_of(number) {
+                Some(id) => {
+                    let _ = self.rounds.end(id);
+                    Over::Call(id)
+                }
+                None => Over::Nothing,
+            },
+            None => {
+                let _ = self.rounds.end(id);
+                self.pings.remove(&id);
+                Over::Call(id)
+            }
+        }
     }
 
     /// The header fields of a frame.
@@ -159,7 +186,7 @@ impl Session {
             self.pings.pop_first();
         }
         self.pings.insert(id);
-        out.send(discovery(&id.to_string(), &self.stamp), Some(id));
+        out.send(discovery(id, &self.stamp), Some(id));
     }
 
     fn set_level(&mut self, id: u64, message: &Message, out: &mut Outputs) {
@@ -198,7 +225,7 @@ impl Session {
                 }),
                 Some(span),
             ) => {
-                let id = own_id(AGAIN, again);
+                let id = Own::Again(again).id().to_string();
                 out.send(message.with("", &[(span, &id)]), None);
             }
             _ => out.send(message.raw().clone(), None),
@@ -207,7 +234,7 @@ impl Session {
 
     /// Somebody's answer to what the server wants to know.
     fn take_input(&mut self, message: &Message, out: &mut Outputs) {
-        let number = message.id_text().and_then(|id| numbered(id, INPUT));
+        let number = message.id_text().and_then(input_of);
         let given = number.map(|number| self.rounds.give(number, message.result()));
         match given {
             Some(Given::All(id)) => self.again(id, out),
@@ -228,9 +255,9 @@ impl Session {
         let Some((number, request, members)) = self.rounds.again(id) else {
             return;
         };
-        let own = own_id(AGAIN, number);
-        match self.stamp.put(request, &own, &members) {
-            Ok(frame) => out.send(frame, Some(id)),
+        let own = Own::Again(number).id();
+        match self.stamp.put(request, &own.to_string(), &members) {
+            Ok(frame) => out.send(frame, Some(own)),
             Err(why) => out.refuse(id, standard::INTERNAL, why),
         }
     }
@@ -247,7 +274,7 @@ impl Session {
             }
             session::CANCELLED => {
                 let id = message.param(&["requestId"]);
-                let stream = id.and_then(|span| numbered(message.text(&span), LISTEN));
+                let stream = id.and_then(|span| stream_of(message.text(&span)));
                 match stream {
                     Some(stream) => self.listening.ended(stream, "the server ended it", now),
                     None => out.receive(message),
@@ -258,7 +285,7 @@ impl Session {
     }
 
     fn take_answer(&mut self, message: Message, now: Instant, out: &mut Outputs) {
-        match message.id_text().and_then(Own::read) {
+        match message.our_id().and_then(Own::of) {
             Some(Own::Listen(number)) => {
                 let why = message.error().map_or_else(
                     || "the server ended it".into(),
@@ -296,7 +323,7 @@ impl Session {
                 Ok(inputs) if inputs.is_empty() => self.again(id, out),
                 Ok(inputs) => {
                     for input in inputs {
-                        let own = own_id(INPUT, input.number);
+                        let own = input_id(input.number);
                         out.tell(asking(&own, &input.method, input.params), Some(id));
                     }
                 }
@@ -328,10 +355,11 @@ impl Session {
         for step in self.listening.steps() {
             match step {
                 listening::Step::Open(number, filter) => {
-                    out.send(self.listening_request(number, &filter), None);
+                    let id = Own::Listen(number).id();
+                    out.send(self.listening_request(id, &filter), Some(id));
                 }
                 listening::Step::Close(number) => {
-                    let id = own_id(LISTEN, number);
+                    let id = Own::Listen(number).id();
                     let params = format!(r#"{{"requestId":{id}}}"#);
                     out.send(
                         jsonrpc::notification(session::CANCELLED, Some(&params)),
@@ -350,41 +378,36 @@ impl Session {
         }
     }
 
-    fn listening_request(&self, number: u64, filter: &str) -> Bytes {
+    fn listening_request(&self, id: u64, filter: &str) -> Bytes {
         let meta = self.stamp.members();
         let params = format!(r#"{{"_meta":{{{meta}}},"notifications":{filter}}}"#);
-        let (id, name) = (own_id(LISTEN, number), method::LISTEN);
+        let name = method::LISTEN;
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{name}","params":{params}}}"#).into()
     }
 }
 
-/// Requests of the gateway's own at the server.
-enum Own {
-    Again(u64),
-    Listen(u64),
+/// The id of a request that the server did not send as such, as JSON text.
+fn input_id(number: u64) -> String {
+    format!("\"{INPUT}{number}\"")
 }
 
-impl Own {
-    fn read(id: &str) -> Option<Self> {
-        numbered(id, AGAIN)
-            .map(Self::Again)
-            .or_else(|| numbered(id, LISTEN).map(Self::Listen))
-    }
-}
-
-fn own_id(kind: &str, number: u64) -> String {
-    format!("\"{kind}{number}\"")
-}
-
-fn numbered(id: &str, kind: &str) -> Option<u64> {
+fn input_of(id: &str) -> Option<u64> {
     let id = id.strip_prefix('"')?.strip_suffix('"')?;
-    id.strip_prefix(kind)?.parse().ok()
+    id.strip_prefix(INPUT)?.parse().ok()
+}
+
+/// The number of the stream of that id, given as JSON text.
+fn stream_of(id: &str) -> Option<u64> {
+    match Own::read(id)? {
+        Own::Listen(number) => Some(number),
+        Own::Again(_) => None,
+    }
 }
 
 /// Tells those who were asked that nobody waits for it any more.
 fn withdraw(ended: &Ended, out: &mut Outputs) {
     for number in &ended.open {
-        let params = format!(r#"{{"requestId":{}}}"#, own_id(INPUT, *number));
+        let params = format!(r#"{{"requestId":{}}}"#, input_id(*number));
         out.tell(
             jsonrpc::notification(session::CANCELLED, Some(&params)),
             None,
@@ -411,7 +434,7 @@ fn uri(message: &Message) -> Option<String> {
 /// The number of the stream that a notification came on.
 fn subscription(message: &Message) -> Option<u64> {
     let span = message.param(&["_meta", key::SUBSCRIPTION_ID])?;
-    numbered(message.text(&span), LISTEN)
+    stream_of(message.text(&span))
 }
 
 /// A notification without the id of the gateway's own stream.

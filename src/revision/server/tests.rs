@@ -84,7 +84,7 @@ fn initialize() -> Value {
 }
 
 fn discovered(capabilities: Value) -> Value {
-    json!({"jsonrpc": "2.0", "id": "tidegate-discover", "result": {
+    json!({"jsonrpc": "2.0", "id": 1_u64 << 49, "result": {
         "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": capabilities,
         "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}},
         "instructions": "be kind", "ttlMs": 0, "cacheScope": "public",
@@ -117,7 +117,7 @@ fn error(id: impl Into<Value>, code: i64, message: &str) -> Value {
 
 fn discover() -> Out {
     Out::Server(request(
-        "tidegate-discover",
+        1_u64 << 49,
         "server/discover",
         json!({"_meta": meta()}),
     ))
@@ -125,16 +125,11 @@ fn discover() -> Out {
 
 fn listen(number: u64, filter: Value) -> Out {
     let params = json!({"_meta": meta(), "notifications": filter});
-    Out::Server(request(
-        format!("tidegate-listen-{number}"),
-        "subscriptions/listen",
-        params,
-    ))
+    Out::Server(request((1 << 50) + number, "subscriptions/listen", params))
 }
 
 fn acknowledged(number: u64, filter: Value) -> Value {
-    let meta =
-        json!({"io.modelcontextprotocol/subscriptionId": format!("tidegate-listen-{number}")});
+    let meta = json!({"io.modelcontextprotocol/subscriptionId": (1 << 50) + number});
     notification(
         "notifications/subscriptions/acknowledged",
         json!({"_meta": meta, "notifications": filter}),
@@ -142,7 +137,7 @@ fn acknowledged(number: u64, filter: Value) -> Value {
 }
 
 fn closed(number: u64) -> Out {
-    let id = format!("tidegate-listen-{number}");
+    let id = (1 << 50) + number;
     Out::Server(notification(
         "notifications/cancelled",
         json!({"requestId": id}),

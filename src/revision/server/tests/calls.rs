@@ -96,13 +96,13 @@ fn what_a_server_wants_to_know_is_asked_for_and_the_call_is_sent_again_with_it()
     assert_eq!(
         out,
         [Out::Server(request(
-            "tidegate-again-3",
+            (1_u64 << 51) + 3,
             "tools/call",
             params
         ))]
     );
     let done = json!({"resultType": "complete", "content": []});
-    let out = pair.server(result("tidegate-again-3", done.clone()));
+    let out = pair.server(result((1_u64 << 51) + 3, done.clone()));
     assert_eq!(out, [Out::Engine(result(4, done))]);
 }
 
@@ -142,7 +142,7 @@ fn a_state_that_is_not_given_again_is_not_sent_again() {
     pair.server(result(4, first));
     let second =
         json!({"resultType": "input_required", "inputRequests": {"r": {"method": "roots/list"}}});
-    pair.server(result("tidegate-again-1", second));
+    pair.server(result((1_u64 << 51) + 1, second));
     let out = pair.engine(result("tidegate-input-2", json!({"roots": []})));
     let [Out::Server(sent)] = out.as_slice() else {
         panic!("{out:?}")
@@ -230,7 +230,7 @@ fn a_cancel_names_the_call_as_the_server_knows_it() {
         5,
         json!({"resultType": "input_required", "requestState": "s"}),
     ));
-    let known = json!({"requestId": "tidegate-again-1", "reason": "r"});
+    let known = json!({"requestId": (1_u64 << 51) + 1, "reason": "r"});
     assert_eq!(
         pair.engine(cancel(5)),
         [Out::Server(notification("notifications/cancelled", known))]
@@ -316,7 +316,7 @@ fn an_answer_that_cannot_be_read_ends_the_call_that_was_sent_again() {
         4,
         json!({"resultType": "input_required", "requestState": "s"}),
     ));
-    let id = crate::wire::jsonrpc::RequestId::read("\"tidegate-again-1\"");
+    let id = crate::wire::jsonrpc::RequestId::read("2251799813685249");
     let about = id.map(crate::wire::jsonrpc::About::Answer);
     let what = Unreadable::TooLong { limit: 7, about };
     pair.edge.take_unreadable(what, pair.now);

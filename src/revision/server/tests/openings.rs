@@ -57,7 +57,7 @@ fn a_refusal_of_initialize_is_told_in_the_servers_own_words_where_nothing_better
         pair
     };
     let mut pair = begin();
-    let unknown = error("tidegate-discover", -32601, "?");
+    let unknown = error(1_u64 << 49, -32601, "?");
     assert_eq!(pair.server(unknown), [Out::Engine(refusal.clone())]);
     let mut lost = begin();
     lost.edge.take_loss();
@@ -74,10 +74,10 @@ fn a_refusal_of_initialize_is_told_in_the_servers_own_words_where_nothing_better
 #[test]
 fn where_requests_stand_alone_discovery_comes_first_and_initialize_follows() {
     for not in [
-        error("tidegate-discover", -32601, "?"),
-        error("tidegate-discover", -32000, "no session"),
-        result("tidegate-discover", json!({})),
-        json!({"jsonrpc": "2.0", "id": "tidegate-discover", "error":
+        error(1_u64 << 49, -32601, "?"),
+        error(1_u64 << 49, -32000, "no session"),
+        result(1_u64 << 49, json!({})),
+        json!({"jsonrpc": "2.0", "id": 1_u64 << 49, "error":
             {"code": -32022, "message": "?", "data": {"supported": ["2025-06-18"]}}}),
     ] {
         let mut pair = Pair::new(Opening::DiscoverFirst);
@@ -92,11 +92,8 @@ fn where_requests_stand_alone_discovery_comes_first_and_initialize_follows() {
 #[test]
 fn r10_a_server_without_2026_07_28_gets_the_verdict_where_nothing_else_is_wanted() {
     for not in [
-        error("tidegate-discover", -32601, "what?"),
-        result(
-            "tidegate-discover",
-            json!({"supportedVersions": ["2030-01-01"]}),
-        ),
+        error(1_u64 << 49, -32601, "what?"),
+        result(1_u64 << 49, json!({"supportedVersions": ["2030-01-01"]})),
     ] {
         let mut pair = Pair::new(Opening::Stateless);
         assert_eq!(pair.engine(initialize()), [discover()]);
@@ -111,7 +108,7 @@ fn r10_a_server_without_2026_07_28_gets_the_verdict_where_nothing_else_is_wanted
     }
     let mut pair = Pair::new(Opening::Stateless);
     pair.engine(initialize());
-    let out = pair.server(error("tidegate-discover", -32603, "not yet"));
+    let out = pair.server(error(1_u64 << 49, -32603, "not yet"));
     let [Out::Engine(answer)] = out.as_slice() else {
         panic!("{out:?}")
     };
@@ -142,7 +139,7 @@ fn a_session_that_is_initialized_listens_to_what_the_server_tells() {
     let filter = json!({"toolsListChanged": true});
     assert_eq!(pair.engine(initialized()), [listen(1, filter.clone())]);
     assert_eq!(pair.server(acknowledged(1, filter)), []);
-    let meta = json!({"io.modelcontextprotocol/subscriptionId": "tidegate-listen-1", "a": 1});
+    let meta = json!({"io.modelcontextprotocol/subscriptionId": (1_u64 << 50) + 1, "a": 1});
     let changed = notification("notifications/tools/list_changed", json!({"_meta": meta}));
     let told = notification(
         "notifications/tools/list_changed",

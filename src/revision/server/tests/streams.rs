@@ -55,7 +55,7 @@ fn a_subscription_that_the_server_does_not_take_on_is_refused() {
     );
     assert_eq!(out[1], closed(1));
     assert_eq!(pair.engine(subscribe), [listen(2, filter)]);
-    let out = pair.server(error("tidegate-listen-2", -32603, "limit reached"));
+    let out = pair.server(error((1_u64 << 50) + 2, -32603, "limit reached"));
     let [Out::Engine(refused)] = out.as_slice() else {
         panic!("{out:?}")
     };
@@ -82,7 +82,7 @@ fn r19_a_stream_that_ends_is_opened_again_and_what_may_have_been_missed_is_told(
     pair.engine(request(3, "resources/subscribe", json!({"uri": "a:1"})));
     pair.server(acknowledged(2, filter.clone()));
     pair.now += Duration::from_secs(60);
-    let end = result("tidegate-listen-2", json!({"resultType": "complete"}));
+    let end = result((1_u64 << 50) + 2, json!({"resultType": "complete"}));
     assert_eq!(pair.server(end), [listen(3, filter.clone())]);
     let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
     let updated = notification("notifications/resources/updated", json!({"uri": "a:1"}));
@@ -90,12 +90,12 @@ fn r19_a_stream_that_ends_is_opened_again_and_what_may_have_been_missed_is_told(
         pair.server(acknowledged(3, filter.clone())),
         [Out::Engine(changed), Out::Engine(updated)]
     );
-    let at_once = result("tidegate-listen-3", json!({}));
+    let at_once = result((1_u64 << 50) + 3, json!({}));
     assert_eq!(pair.server(at_once), [], "not twice within moments");
     let due = pair.edge.poll_timeout().unwrap();
     pair.edge.handle_timeout(due);
     assert_eq!(pair.outputs(), [listen(4, filter)]);
-    let out = pair.server(error("tidegate-listen-4", -32603, "no more"));
+    let out = pair.server(error((1_u64 << 50) + 4, -32603, "no more"));
     assert!(
         matches!(out.as_slice(), [Out::Deaf(why)] if why.contains("no more")),
         "{out:?}"
@@ -111,7 +111,7 @@ fn a_server_may_end_a_stream_with_a_cancel() {
     pair.now += Duration::from_secs(60);
     let cancel = notification(
         "notifications/cancelled",
-        json!({"requestId": "tidegate-listen-1"}),
+        json!({"requestId": (1_u64 << 50) + 1}),
     );
     assert_eq!(pair.server(cancel), [listen(2, filter)]);
 }
