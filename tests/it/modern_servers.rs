@@ -92,10 +92,12 @@ async fn modern_asks_for_nothing_else_and_a_server_without_it_gets_the_verdict()
             "old": with(faultd(""), modern),
         }))
         .await;
-    gateway.events().await.until("new", "adopted").await;
+    let mut events = gateway.events().await;
+    events.until_times("new", "adopted", 1).await;
     assert!(lines(&heard)[0].contains("server/discover"));
-    let halt = gateway.events().await.until("old", "halted").await;
-    assert!(halt.text().contains("server/discover"), "{}", halt.text());
+    events.until_times("old", "halted", 1).await;
+    let halt = events.seen("old", "halted")[0].text();
+    assert!(halt.contains("server/discover"), "{halt}");
 }
 
 #[tokio::test]
@@ -210,8 +212,9 @@ async fn a_server_of_the_python_sdk_works_in_both_of_its_revisions() {
         "auto": python,
     }))
     .await;
+    let mut events = gateway.events().await;
     for server in ["modern", "auto"] {
-        gateway.events().await.until(server, "adopted").await;
+        events.until_times(server, "adopted", 1).await;
         let (mut host, _) = client(&gateway, server, capable()).await;
         let sum = host.call("add", json!({"a": 2, "b": 3})).await;
         assert_eq!(structured(&sum)["result"], 5);
