@@ -11,6 +11,7 @@ full: lint install
 
 # The pure layers piece by piece, then one table: value, target and floor of each figure. See docs/benchmarks.md.
 bench:
+	.ci/install bench
 	cargo build --release --example faultd
 	cargo bench --bench engine
 	cargo bench --bench load

@@ -144,7 +144,7 @@ enum Arrival {
 impl Weigh for Outgoing {
     fn weight(&self) -> usize {
         match self {
-            Self::Frame(frame) => frame.len(),
+            Self::Frame(frame) | Self::Regarding(_, frame) => frame.len(),
             Self::Close { .. } => 0,
         }
     }

@@ -375,7 +375,11 @@ impl Task {
                 request,
                 forwarded,
             } => self.send(epoch, frame, request, forwarded),
-            Output::Answer { session, frame } => self.answer(session, Outgoing::Frame(frame)),
+            Output::Answer {
+                session,
+                frame,
+                regards,
+            } => self.answer(session, Outgoing::new(frame, regards)),
             Output::Dismiss {
                 session,
                 code,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::decision::{Class, Decision, Direction};
-use super::output::{Output, Record};
+use super::output::{Output, Record, Regards};
 use crate::ids::{Epoch, SessionId};
 use crate::wire::redact::Secrets;
 
@@ -59,7 +59,20 @@ impl Outbox {
 
     /// Writes a message to a host.
     pub(super) fn answer(&mut self, session: SessionId, frame: Bytes) {
-        self.push(Output::Answer { session, frame });
+        self.push(Output::Answer {
+            session,
+            frame,
+            regards: None,
+        });
+    }
+
+    /// Writes one to a host that has to do with a request of its own.
+    pub(super) fn answer_to(&mut self, session: SessionId, regards: Regards, frame: Bytes) {
+        self.push(Output::Answer {
+            session,
+            frame,
+            regards: Some(regards),
+        });
     }
 
     /// What is taken out of every text that is told or remembered from now on.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::decision::Decision;
 use crate::ids::{Attempt, Epoch, SessionId};
+use crate::wire::jsonrpc::RequestId;
 
 /// Something to do. The driver does them in order.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub enum Output {
         session: SessionId,
         /// The message, without a line end.
         frame: Bytes,
+        /// What it has to do with a request of the session's, where that is known without reading it.
+        regards: Option<Regards>,
     },
     /// End a host's session.
     Dismiss {
@@ -64,6 +67,15 @@ pub enum Output {
         /// The fact.
         decision: Decision,
     },
+}
+
+/// What a message to a host has to do with a request of that host's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Regards {
+    /// It answers that request.
+    Answer(RequestId),
+    /// It is for that request, which is under way.
+    Meanwhile(RequestId),
 }
 
 /// What became of a text for a channel; the reasons are for people.

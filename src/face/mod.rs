@@ -14,6 +14,7 @@ use bytes::Bytes;
 use futures_util::Stream;
 
 use crate::engine::input::HostEvent;
+use crate::engine::output::Regards;
 
 /// Where a face finds the servers. The driver is one.
 pub trait Directory: Clone + Send + Sync + 'static {
@@ -56,6 +57,8 @@ pub enum Refusal {
 pub enum Outgoing {
     /// One message.
     Frame(Bytes),
+    /// One that has to do with a request of the host's.
+    Regarding(Regards, Bytes),
     /// The end, with a WebSocket close code and its reason.
     Close {
         /// 4-faces: 4401, 4408, 4409, 4410; 1001 when the gateway stops.
@@ -63,4 +66,15 @@ pub enum Outgoing {
         /// For people.
         reason: &'static str,
     },
+}
+
+impl Outgoing {
+    /// A message, with what is known of it.
+    #[must_use]
+    pub fn new(frame: Bytes, regards: Option<Regards>) -> Self {
+        match regards {
+            Some(regards) => Self::Regarding(regards, frame),
+            None => Self::Frame(frame),
+        }
+    }
 }

@@ -215,7 +215,7 @@ async fn write(
             .unwrap_or_else(|| now() + SILENCE);
         let sent = tokio::select! {
             outgoing = outbound.next() => match outgoing {
-                Some(Outgoing::Frame(frame)) => match send(&mut sink, frame, &mut outbound).await {
+                Some(Outgoing::Frame(frame) | Outgoing::Regarding(_, frame)) => match send(&mut sink, frame, &mut outbound).await {
                     Ok(Some((code, reason))) => return close(sink, code, reason).await,
                     sent => sent.map(drop),
                 },
@@ -257,7 +257,9 @@ async fn send(
         feed(sink, frame).await?;
         for _ in 1..AT_ONCE {
             match outbound.next().now_or_never().flatten() {
-                Some(Outgoing::Frame(frame)) => feed(sink, frame).await?,
+                Some(Outgoing::Frame(frame) | Outgoing::Regarding(_, frame)) => {
+                    feed(sink, frame).await?;
+                }
                 Some(Outgoing::Close { code, reason }) => {
                     sink.flush().await?;
                     return Ok(Some((code, reason)));

@@ -219,7 +219,7 @@ impl Checker {
                 request,
                 forwarded: _,
             } => self.sent(*epoch, &parse(frame), *request, now),
-            Output::Answer { session, frame } => self.answered(*session, &parse(frame), may),
+            Output::Answer { session, frame, .. } => self.answered(*session, &parse(frame), may),
             Output::Record(record) => self.record(record),
             Output::Decided { decision, .. } => self.decided(decision, now),
             Output::Posted { .. } | Output::Dismiss { .. } => {}

@@ -486,7 +486,7 @@ impl World {
                 let events = self.peer.heard(*epoch, &said);
                 self.follow(*epoch, events);
             }
-            Output::Answer { session, frame } => self.tell(*session, frame),
+            Output::Answer { session, frame, .. } => self.tell(*session, frame),
             Output::Decided { decision, .. } => {
                 if let Some(model) = &mut self.model {
                     model.decided(decision, self.now);

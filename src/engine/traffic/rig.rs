@@ -80,7 +80,7 @@ impl Rig {
         while let Some(output) = self.out.pop() {
             match output {
                 Output::Send { epoch, frame, .. } => self.sent.push((epoch.0, text(&frame))),
-                Output::Answer { session, frame } => self.answered(session.0, text(&frame)),
+                Output::Answer { session, frame, .. } => self.answered(session.0, text(&frame)),
                 Output::Dismiss { session, code, .. } => self.dismissed.push((session.0, code)),
                 Output::Decided { decision, .. } => self.decisions.push(decision),
                 Output::Record(record) => self.records.push(record),

@@ -7,6 +7,7 @@ use crate::engine::decision::{Class, Decision, DropReason};
 use crate::engine::gate;
 use crate::engine::input::Moment;
 use crate::engine::outbox::Outbox;
+use crate::engine::output::Regards;
 use crate::engine::policy::Reply;
 use crate::engine::queue::{Item, Lane};
 use crate::ids::Epoch;
@@ -103,7 +104,7 @@ impl Traffic {
                 } else {
                     self.masked_answer(&call.method, message, id.as_str())
                 };
-                out.answer(session, frame);
+                out.answer_to(session, Regards::Answer(id.clone()), frame);
                 self.subscribed(ours, message.error().is_some());
                 self.end_call(session, ours, &call, error_of(message), at, out);
             }
@@ -156,14 +157,15 @@ impl Traffic {
             Some(span),
             Some(Asker::Host {
                 session,
+                id,
                 token: Some(theirs),
-                ..
             }),
         ) = (ours, token, asker)
         else {
             return self.drop_read(DropReason::Unmatched, message.method(), 1, out);
         };
-        out.answer(*session, message.with("", &[(span, theirs)]));
+        let regards = Regards::Meanwhile(id.clone());
+        out.answer_to(*session, regards, message.with("", &[(span, theirs)]));
         self.calls.renew(ours, at.now);
         self.tally.delivered += 1;
     }

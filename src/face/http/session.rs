@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::streams::{Crowded, Streams};
 use crate::engine::input::HostEvent;
+use crate::engine::output::Regards;
 use crate::face::access::Access;
 use crate::face::{Inbound, Outgoing, head};
 use crate::wire::mcp::Revision;
@@ -129,17 +130,17 @@ impl<I: Inbound> Session<I> {
                 outgoing = outbound.next() => outgoing,
                 () = &mut over => break "its session ended",
             };
-            match outgoing {
-                Some(Outgoing::Frame(frame)) => {
-                    if !self.put(frame).await {
-                        break "its client does not read";
-                    }
-                }
+            let is_read = match outgoing {
+                Some(Outgoing::Frame(frame)) => self.put(None, frame).await,
+                Some(Outgoing::Regarding(regards, frame)) => self.put(Some(regards), frame).await,
                 Some(Outgoing::Close { code, reason }) => {
                     let _ = self.closed.set((code, reason));
                     break reason;
                 }
                 None => break "the gateway is stopping",
+            };
+            if !is_read {
+                break "its client does not read";
             }
         };
         self.over.cancel();
@@ -150,13 +151,13 @@ impl<I: Inbound> Session<I> {
     }
 
     /// Waits for a client that reads too slowly; `false` where it does not, or misses what it has to answer.
-    async fn put(&self, mut frame: Bytes) -> bool {
+    async fn put(&self, mut regards: Option<Regards>, mut frame: Bytes) -> bool {
         let end = Instant::now() + UNREAD_MAX;
-        while let Err(Crowded(back)) = self.streams.place(frame) {
+        while let Err(Crowded(known, back)) = self.streams.place(regards, frame) {
             if timeout_at(end, self.streams.room()).await.is_err() {
                 return false;
             }
-            frame = back;
+            (regards, frame) = (known, back);
         }
         let missed = self.streams.take_missed();
         if missed > 0 {

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::log::{Event, Log};
+use crate::engine::output::Regards;
 use crate::wire::jsonrpc::{Error, Kind, Message, RequestId, code, error_response};
 use crate::wire::mcp::method;
 
@@ -48,7 +49,7 @@ pub(super) enum First {
 
 /// What is kept took no more: the message did not fit, and comes back.
 #[derive(Debug)]
-pub(super) struct Crowded(pub(super) Bytes);
+pub(super) struct Crowded(pub(super) Option<Regards>, pub(super) Bytes);
 
 /// The session has as many GET streams as it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,9 +171,9 @@ impl Streams {
     }
 
     /// Puts a message where it belongs.
-    pub(super) fn place(&self, frame: Bytes) -> Result<(), Crowded> {
+    pub(super) fn place(&self, regards: Option<Regards>, frame: Bytes) -> Result<(), Crowded> {
         let mut state = self.state();
-        let placed = state.place(frame);
+        let placed = state.place(regards, frame);
         state.crowded = placed.is_err();
         placed
     }
@@ -311,33 +312,53 @@ impl State {
         }
     }
 
-    fn place(&mut self, frame: Bytes) -> Result<(), Crowded> {
-        let Ok(message) = Message::parse(frame.clone()) else {
-            return self.append(self.listener(), frame, false);
-        };
-        match message.kind() {
-            Kind::Response => self.place_answer(&message),
-            Kind::Request => self.append(self.for_request(), frame, true),
-            Kind::Notification => self.append(self.for_notification(&message), frame, false),
+    fn place(&mut self, regards: Option<Regards>, frame: Bytes) -> Result<(), Crowded> {
+        match regards {
+            Some(Regards::Answer(id)) => self.place_answer(id, frame),
+            Some(Regards::Meanwhile(id)) => self.place_meanwhile(id, frame),
+            None => self.place_unknown(frame),
         }
     }
 
-    fn place_answer(&mut self, message: &Message) -> Result<(), Crowded> {
-        let id = message.id();
-        let Some((id, call)) = id.and_then(|id| self.calls.remove_entry(&id)) else {
+    /// A message that has to be read to know what it is.
+    fn place_unknown(&mut self, frame: Bytes) -> Result<(), Crowded> {
+        let Ok(message) = Message::parse(frame.clone()) else {
+            return self.append(self.listener(), frame, false);
+        };
+        match (message.kind(), message.id()) {
+            (Kind::Response, Some(id)) => self.place_answer(id, frame),
+            (Kind::Request, _) => self.append(self.for_request(), frame, true),
+            (Kind::Response | Kind::Notification, _) => {
+                self.append(self.for_notification(&message), frame, false)
+            }
+        }
+    }
+
+    fn place_meanwhile(&mut self, id: RequestId, frame: Bytes) -> Result<(), Crowded> {
+        let Some(call) = self.calls.get(&id) else {
+            return self.place_unknown(frame);
+        };
+        let stream = call.stream;
+        let asks = Message::parse(frame.clone());
+        let asks = asks.is_ok_and(|message| message.kind() == Kind::Request);
+        self.append(stream, frame, asks)
+    }
+
+    fn place_answer(&mut self, id: RequestId, frame: Bytes) -> Result<(), Crowded> {
+        let Some((id, call)) = self.calls.remove_entry(&id) else {
             // It was cancelled, or its client left before anything came.
             return Ok(());
         };
-        let frame = match &call.original {
-            Some(original) => message.with_id(original.as_str()),
-            None => message.raw().clone(),
-        };
         let stream = self.streams.get(&call.stream);
-        let begun = stream.is_some_and(Stream::has_begun);
-        if begun && !self.make_room(frame.len()) {
+        if stream.is_some_and(Stream::has_begun) && !self.make_room(frame.len()) {
+            let regards = Regards::Answer(id.clone());
             self.calls.insert(id, call);
-            return Err(Crowded(message.raw().clone()));
+            return Err(Crowded(Some(regards), frame));
         }
+        let frame = match &call.original {
+            Some(original) => renamed(frame, original),
+            None => frame,
+        };
         self.answer(call.stream, frame);
         Ok(())
     }
@@ -414,7 +435,7 @@ impl State {
 
     fn append(&mut self, number: u64, frame: Bytes, asks: bool) -> Result<(), Crowded> {
         if !self.make_room(frame.len()) {
-            return Err(Crowded(frame));
+            return Err(Crowded(None, frame));
         }
         let Some(stream) = self.streams.get_mut(&number) else {
             // The client of that call left before anything came.
@@ -491,6 +512,14 @@ impl State {
             self.events -= 1;
             self.bytes -= event.frame.len();
         }
+    }
+}
+
+/// An answer under its client's own id.
+fn renamed(frame: Bytes, id: &RequestId) -> Bytes {
+    match Message::parse(frame.clone()) {
+        Ok(message) => message.with_id(id.as_str()),
+        Err(_) => frame,
     }
 }
 

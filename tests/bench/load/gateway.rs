@@ -28,21 +28,26 @@ impl Gateway {
     /// Starts the gateway with these `mcpServers`, as YAML, and waits until each has been tried. `pinned` puts it on
     /// core 0.
     pub(crate) fn start(servers: &str, pinned: bool) -> Self {
-        Self::told(servers, "", pinned)
+        Self::told(servers, "", "", pinned)
+    }
+
+    /// Starts one with these lines at the top of its configuration.
+    pub(crate) fn started_with(top: &str, servers: &str) -> Self {
+        Self::told(servers, "", top, false)
     }
 
     /// Starts one that traces every call.
     pub(crate) fn traced(servers: &str, receiver: &str) -> Self {
         let otlp = format!(", otlp: {{ endpoint: \"{receiver}\", sampleRatio: 1 }}");
-        Self::told(servers, &otlp, false)
+        Self::told(servers, &otlp, "", false)
     }
 
-    fn told(servers: &str, otlp: &str, pinned: bool) -> Self {
+    fn told(servers: &str, otlp: &str, top: &str, pinned: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (listen, admin) = (free_address(), free_address());
         let file = dir.path().join("tidegate.yaml");
         let text = format!(
-            "listen: {listen}\nadmin: {{ listen: \"{admin}\" }}\nstate: {{ dir: {} }}\n\
+            "{top}listen: {listen}\nadmin: {{ listen: \"{admin}\" }}\nstate: {{ dir: {} }}\n\
              telemetry: {{ log: {{ level: error }}{otlp} }}\nmcpServers:\n{servers}",
             dir.path().join("state").display()
         );
@@ -169,7 +174,20 @@ pub(crate) fn faultd() -> String {
     path.display().to_string()
 }
 
-fn command(program: &str, pinned: bool) -> Command {
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after = stat.rsplit(") ").next().unwrap();
+    let ticks: f64 = after
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .map(|n| n.parse::<f64>().unwrap())
+        .sum();
+    ticks / 100.0
+}
+
+/// A program, on core 0 where `pinned`.
+pub(crate) fn command(program: &str, pinned: bool) -> Command {
     let mut command = if pinned {
         let mut command = Command::new("taskset");
         command.args(["-c", "0", program]);

@@ -1,22 +1,24 @@
 //! What is measured. Each group is one function that gives its lines.
 
-use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::gateway::{
-    Gateway, client_times, faultd, free_address, get, peer, percentile, resident_mebibytes,
+    Gateway, client_times, cpu_seconds, faultd, free_address, get, peer, percentile,
+    resident_mebibytes,
 };
 use crate::peers::{ask, call, session};
-use crate::{Line, collector, engine, flush};
+use crate::{Line, collector, engine, flush, http};
 
 /// Measures some lines.
 type Measure = fn() -> Vec<Line>;
 
 /// The groups, by the name that selects them.
-pub(crate) const GROUPS: [(&str, Measure); 11] = [
+pub(crate) const GROUPS: [(&str, Measure); 13] = [
     ("engine inputs", engine::inputs_per_second),
     ("latency", latency),
+    ("http calls", http::calls),
+    ("http sessions", http::sessions),
     ("neighbours", stalled_neighbour),
     ("loss seen", loss_seen),
     ("flush", flush::flush),
@@ -233,18 +235,6 @@ fn idle_servers() -> Vec<Line> {
             more: false,
         },
     ]
-}
-
-fn cpu_seconds(pid: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let after = stat.rsplit(") ").next().unwrap();
-    let ticks: f64 = after
-        .split(' ')
-        .skip(11)
-        .take(2)
-        .map(|n| n.parse::<f64>().unwrap())
-        .sum();
-    ticks / 100.0
 }
 
 /// SIGTERM with ten servers, one of which ignores SIGTERM.

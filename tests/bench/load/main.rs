@@ -17,6 +17,8 @@ mod collector;
 mod engine;
 mod flush;
 mod gateway;
+mod http;
+mod http_peers;
 mod lines;
 mod peers;
 

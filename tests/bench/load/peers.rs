@@ -10,10 +10,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
+use crate::http_peers;
+
 /// A WebSocket of either end.
 pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-const ROLES: [&str; 3] = ["role:echo", "role:relay", "role:client"];
+const ROLES: [&str; 5] = [
+    "role:echo",
+    "role:relay",
+    "role:client",
+    "role:http-server",
+    "role:http-client",
+];
 
 /// The role that the arguments ask for.
 pub(crate) fn role(args: &[String]) -> Option<(&str, &[String])> {
@@ -32,6 +40,8 @@ pub(crate) fn play(role: &str, args: &[String]) -> ExitCode {
     runtime.block_on(async {
         match role {
             "role:echo" => echo(&args[0]).await,
+            "role:http-server" => http_peers::serve(&args[0]).await,
+            "role:http-client" => println!("{}", http_peers::play(args).await),
             "role:relay" => relay(&args[0], &args[1]).await,
             _ => {
                 let times =

@@ -51,7 +51,7 @@ fn event(number: u64, frame: &Bytes) -> Step {
 }
 
 fn place(streams: &Arc<Streams>, frame: &Bytes) {
-    streams.place(frame.clone()).unwrap();
+    streams.place(None, frame.clone()).unwrap();
 }
 
 #[test]
@@ -81,6 +81,22 @@ fn progress_before_the_answer_makes_a_stream_that_ends_with_it() {
     let answer = answer("1", "a");
     place(&streams, &answer);
     assert_eq!(read(&post), (vec![event(2, &answer)], true));
+}
+
+#[test]
+fn what_is_known_to_be_for_a_call_goes_there_whoever_listens_and_however_many_there_are() {
+    let streams = Streams::new();
+    let listener = streams.listen().unwrap();
+    let (one, _) = streams.expect(vec![request("1", "")]);
+    let (two, _) = streams.expect(vec![request("2", "")]);
+    let known = |regards, frame: Bytes| streams.place(Some(regards), frame).unwrap();
+    known(Regards::Meanwhile(RequestId::from(2)), question(7));
+    assert_eq!(read(&two), (vec![event(1, &question(7))], false));
+    // It is not read to see whose it is.
+    known(Regards::Answer(RequestId::from(1)), "x".into());
+    assert_eq!(first(&one), Some(First::Answers(vec!["x".into()])));
+    known(Regards::Meanwhile(RequestId::from(9)), notice("a"));
+    assert_eq!(read(&listener), (vec![event(1, &notice("a"))], false));
 }
 
 #[test]
@@ -227,7 +243,7 @@ fn g16_what_a_connection_has_yet_to_take_is_not_forgotten_and_more_has_to_wait()
     let listener = streams.listen().unwrap();
     let big = notice(&"x".repeat(BYTES_MAX));
     place(&streams, &big);
-    let Crowded(back) = streams.place(notice("y")).unwrap_err();
+    let Crowded(_, back) = streams.place(None, notice("y")).unwrap_err();
     assert_eq!(back, notice("y"));
     assert_eq!(read(&listener).0, [event(1, &big)]);
     place(&streams, &back);
@@ -288,7 +304,7 @@ proptest! {
             match act {
                 Act::Say(bytes) => {
                     let text = format!("{said} {}", "x".repeat(bytes));
-                    if streams.place(notice(&text)).is_ok() {
+                    if streams.place(None, notice(&text)).is_ok() {
                         said += 1;
                     }
                 }
