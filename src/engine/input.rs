@@ -380,6 +380,8 @@ pub enum HostEvent {
     Received(Message),
     /// It sent something that is no message.
     Unreadable(Unreadable),
+    /// So many messages for it were let go of, for it reads none.
+    Missed(u64),
     /// It went, or was told to.
     Detached,
 }

@@ -281,6 +281,7 @@ impl Traffic {
             }
             HostEvent::Received(message) => self.take_of_host(session, &message, at, out),
             HostEvent::Unreadable(what) => self.take_unreadable_of_host(session, &what, at, out),
+            HostEvent::Missed(count) => self.say_dropped(DropReason::NoReceiver, "", count, out),
             HostEvent::Detached => self.detach(session, at, out),
         }
         self.finish(out);

@@ -215,10 +215,12 @@ async fn write(
             .unwrap_or_else(|| now() + SILENCE);
         let sent = tokio::select! {
             outgoing = outbound.next() => match outgoing {
-                Some(Outgoing::Frame(frame) | Outgoing::Regarding(_, frame)) => match send(&mut sink, frame, &mut outbound).await {
-                    Ok(Some((code, reason))) => return close(sink, code, reason).await,
-                    sent => sent.map(drop),
-                },
+                Some(Outgoing::Frame(frame) | Outgoing::Regarding(_, frame)) => {
+                    match send(&mut sink, frame, &mut outbound).await {
+                        Ok(Some((code, reason))) => return close(sink, code, reason).await,
+                        sent => sent.map(drop),
+                    }
+                }
                 Some(Outgoing::Close { code, reason }) => return close(sink, code, reason).await,
                 None => return close(sink, 1001, "the gateway is stopping").await,
             },

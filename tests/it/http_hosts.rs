@@ -120,6 +120,21 @@ async fn a_request_of_the_server_comes_on_the_call_that_it_is_for_and_is_answere
     assert_eq!(feed.message().await.unwrap().message()["id"], 2);
 }
 
+/// A message of the server's own.
+fn saying(n: u64) -> Value {
+    json!({"jsonrpc": "2.0", "method": "notifications/x", "params": {"n": n}})
+}
+
+/// The next such message, whatever comes between.
+async fn said(feed: &mut Feed) -> (u64, String) {
+    loop {
+        let event = feed.message().await.expect("the stream ended");
+        if let Some(n) = event.message()["params"]["n"].as_u64() {
+            return (n, event.id.unwrap());
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_a_client_misses_while_its_stream_is_away_comes_once_and_in_order_when_it_resumes() {
     let gateway = running(json!({ "a": faultd("") })).await;
@@ -130,30 +145,44 @@ async fn what_a_client_misses_while_its_stream_is_away_comes_once_and_in_order_w
         primed.id.is_some() && primed.data.as_deref() == Some(""),
         "{primed:?}"
     );
-    client.call("notify", json!({})).await;
-    let seen = feed.message().await.unwrap();
-    assert_eq!(seen.message()["method"], changed());
+    client.call("say", json!({"messages": [saying(100)]})).await;
+    let (seen, id) = said(&mut feed).await;
+    assert_eq!(seen, 100);
     drop(feed);
 
-    let said = |n: u64| json!({"jsonrpc": "2.0", "method": "notifications/x", "params": {"n": n}});
-    let messages: Vec<Value> = (0..20).map(said).collect();
+    let messages: Vec<Value> = (0..20).map(saying).collect();
     client.call("say", json!({"messages": messages})).await;
-    let mut feed = client.listen(seen.id.as_deref()).await;
+    let mut feed = client.listen(Some(&id)).await;
     for n in 0..20 {
-        assert_eq!(feed.message().await.unwrap().message()["params"]["n"], n);
+        assert_eq!(said(&mut feed).await.0, n);
     }
     // From an id before that, what was seen comes again.
     let mut again = client.listen(primed.id.as_deref()).await;
-    assert_eq!(
-        again.message().await.unwrap().message()["method"],
-        changed()
-    );
-    assert_eq!(again.message().await.unwrap().message()["params"]["n"], 0);
-    assert_eq!(
-        feed.next().await,
-        None,
-        "the older connection of the stream ends"
-    );
+    for n in [100, 0, 1] {
+        assert_eq!(said(&mut again).await.0, n);
+    }
+    // The older connection of the stream ends.
+    while feed.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn what_a_client_that_never_listens_is_told_is_bounded_and_the_rest_is_counted() {
+    let gateway = running(json!({ "a": faultd("") })).await;
+    let mut client = Client::open(&gateway.http_url("a")).await;
+    let messages: Vec<Value> = (0..1_100).map(saying).collect();
+    let mut events = gateway.events().await;
+    client.call("say", json!({"messages": messages})).await;
+    let dropped = events.until("a", "dropped").await;
+    assert_eq!(dropped.field("reason"), "no_receiver");
+
+    let mut feed = client.listen(None).await;
+    let marks: Vec<Value> = [feed.message().await, feed.message().await]
+        .map(|event| event.unwrap().message()["method"].clone())
+        .into();
+    assert_eq!(marks, [json!("notifications/message"), changed()]);
+    while said(&mut feed).await.0 != 1_099 {}
+    let answer = client.call("echo", json!({"n": 1})).await;
+    assert_eq!(answer["result"]["structuredContent"], json!({"n": 1}));
 }
 
 #[tokio::test]
@@ -434,7 +463,7 @@ async fn the_gateways_stop_ends_streams_and_answers_the_call_that_waits() {
     assert!(status.success(), "{status} {url}");
     let answer = body(answer).await;
     assert_eq!(answer["error"]["code"], -32051, "{answer}");
-    assert_eq!(feed.next().await, None);
+    while feed.next().await.is_some() {}
 }
 
 #[tokio::test]

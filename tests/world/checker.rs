@@ -184,7 +184,7 @@ impl Checker {
                 self.take_back(session);
                 return;
             }
-            HostEvent::Attached { .. } => return,
+            HostEvent::Attached { .. } | HostEvent::Missed(_) => return,
         };
         match (message.kind(), message.id()) {
             (Kind::Request, Some(id)) => {

@@ -161,7 +161,7 @@ impl<I: Inbound> Session<I> {
         }
         let missed = self.streams.take_missed();
         if missed > 0 {
-            tracing::info!("{missed} messages for a client over HTTP were not kept: it reads none");
+            self.inbound.send(HostEvent::Missed(missed)).await;
         }
         !self.streams.is_unheard()
     }
