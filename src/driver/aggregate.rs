@@ -222,7 +222,8 @@ impl Task {
         match event {
             HostEvent::Received(message) => self.tell(Input::Client(message)),
             HostEvent::Unreadable(what) => self.tell(Input::Unreadable(what)),
-            HostEvent::Attached { .. } | HostEvent::Detached => {}
+            // What a client of all misses is no one server's to count.
+            HostEvent::Attached { .. } | HostEvent::Missed(_) | HostEvent::Detached => {}
         }
     }
 
@@ -233,7 +234,7 @@ impl Task {
     /// What a server's side sent; its end gives the seat up.
     async fn side(&mut self, seat: SeatId, outgoing: Option<Outgoing>) {
         match outgoing {
-            Some(Outgoing::Frame(frame)) => {
+            Some(Outgoing::Frame(frame) | Outgoing::Regarding(_, frame)) => {
                 if let Ok(message) = parse(frame).await {
                     self.tell(Input::Server { seat, message });
                 }
