@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
-use crate::gateway::{Gateway, PATIENCE, Place, binary, ended, faultd, with};
+use crate::gateway::{Gateway, PATIENCE, Place, binary, ended, faultd, host_url, with};
 use crate::host::Received;
 
 /// A host on the pipes of `tidegate connect`.
@@ -330,13 +330,6 @@ async fn a_bridge_takes_its_token_from_the_configuration_and_hides_it() {
         tick.tick().await;
     }
     other.call("echo", json!({})).await.result();
-}
-
-/// Where hosts of that gateway connect, as its configuration says.
-fn host_url(gateway: &Gateway) -> String {
-    let config = fs::read_to_string(gateway.file("tidegate.json")).unwrap();
-    let config: Value = serde_json::from_str(&config).unwrap();
-    format!("ws://{}", config["listen"].as_str().unwrap())
 }
 
 #[tokio::test]

@@ -406,6 +406,13 @@ impl Gateway {
     }
 }
 
+/// Where hosts of that gateway connect, as its configuration says.
+pub(crate) fn host_url(gateway: &Gateway) -> String {
+    let config = fs::read_to_string(gateway.file("tidegate.json")).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    format!("ws://{}", config["listen"].as_str().unwrap())
+}
+
 impl Drop for Gateway {
     /// Ends it as an operator would, so that none of its servers is left when a test fails.
     fn drop(&mut self) {

@@ -24,6 +24,20 @@ pub(crate) fn installed(file: &str) -> PathBuf {
     path
 }
 
+/// A script of `tests/real/scripts`, put beside the packages that it imports.
+pub(crate) fn script(name: &str) -> PathBuf {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/scripts");
+    let text = std::fs::read(scripts.join(name)).unwrap();
+    let place = installed("npm").join(name);
+    if std::fs::read(&place).ok().as_ref() != Some(&text) {
+        // Other tests may read it now.
+        let new = place.with_extension(format!("{}.new", std::process::id()));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, &place).unwrap();
+    }
+    place
+}
+
 pub(crate) fn everything() -> Value {
     let script =
         installed("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
