@@ -9,9 +9,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::gateway::{Gateway, ended, host_url, with};
+use crate::gateway::{Gateway, binary, ended, host_url, with};
 use crate::interop::{new_node, reference_over_http, reference_over_stdio};
-use crate::real_servers::installed;
+use crate::real_servers::{installed, script};
 
 /// Scenarios by name, and whether each passes.
 type Results = BTreeMap<String, bool>;
@@ -121,4 +121,67 @@ async fn what_the_reference_server_passes_of_2025_11_25_passes_through_from_http
     let server = reference_over_http(false).await;
     let entry = json!({"url": server.url, "transport": "http", "protocol": "legacy"});
     passes_through("Streamable HTTP", "2025-11-25", entry).await;
+}
+
+/// What a revision requires of a client.
+fn required_of_clients(revision: &str) -> BTreeSet<String> {
+    let package = "npm/node_modules/@modelcontextprotocol/conformance/requirements";
+    let text = fs::read_to_string(installed(&format!("{package}/{revision}.yaml"))).unwrap();
+    let section = text.lines().skip_while(|line| *line != "client:").skip(1);
+    let entries = section.map_while(|line| line.strip_prefix("  - "));
+    entries.map(str::to_owned).collect()
+}
+
+/// Whether a client scenario passes: the suite is the server, and a gateway of its own is in front of it.
+async fn client_scenario(name: &str, revision: &str) -> Result<(), String> {
+    let node = new_node();
+    let node = node.as_std().get_program().display();
+    let mut command = suite("client");
+    let drive = format!("{node} {}", script("drive.mjs").display());
+    command.args(["--command", &drive, "--scenario", name]);
+    command.args(["--spec-version", revision]);
+    command.env("TIDEGATE", binary().as_std().get_program());
+    let output = ended(command).await;
+    if output.status.success() {
+        return Ok(());
+    }
+    let told = String::from_utf8_lossy(&output.stdout);
+    let telling = told
+        .lines()
+        .filter(|line| line.contains("rror") || line.contains("Failed"));
+    Err(telling.take(5).collect::<Vec<_>>().join(" | "))
+}
+
+/// Runs what a revision requires of a client, except what the list names; in the long form that too, for what passes
+/// has no place there.
+async fn gateway_passes_as_a_client(revision: &str) {
+    let expected = expected_failures(&format!("client-{revision}.yml"));
+    let required = required_of_clients(revision);
+    assert!(expected.is_subset(&required), "{expected:?}");
+    let mut wrong = Vec::new();
+    let mut passed = 0;
+    for name in &required {
+        let is_expected = expected.contains(name);
+        if is_expected && std::env::var_os("TIDEGATE_FULL").is_none() {
+            continue;
+        }
+        let result = client_scenario(name, revision).await;
+        passed += usize::from(result.is_ok());
+        match result {
+            Ok(()) if is_expected => wrong.push(format!("{name} passes: take it out of the list")),
+            Err(why) if !is_expected => wrong.push(format!("{name}: {why}")),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    let all = required.len();
+    println!(
+        "{revision} as a client: {passed} of {all} scenarios pass, {} are expected not to",
+        expected.len()
+    );
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test]
+async fn the_gateway_passes_the_client_scenarios_of_2025_11_25() {
+    gateway_passes_as_a_client("2025-11-25").await;
 }
