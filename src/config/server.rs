@@ -129,19 +129,21 @@ fn entry(
     let transport = link(checks, secrets)?;
     let engine = limits::settings(id, checks.fields, &transport, context.replace_host);
     warn_of_lasting(checks, &engine);
+    let over_http = transport.label() == "http";
     let transport_key = transport_key(&transport, checks.fields);
     Some(Entry {
         engine: Arc::new(engine),
         prefix: prefix(id, checks),
         transport,
-        opening: opening(checks.fields.protocol),
+        opening: opening(checks.fields.protocol, over_http),
         transport_key,
     })
 }
 
 /// What a server of this transport is asked first (decision 0015).
-fn opening(protocol: Option<Protocol>) -> Option<Opening> {
+fn opening(protocol: Option<Protocol>, over_http: bool) -> Option<Opening> {
     match protocol.unwrap_or(Protocol::Auto) {
+        Protocol::Auto if over_http => Some(Opening::DiscoverFirst),
         Protocol::Auto => Some(Opening::InitializeFirst),
         Protocol::Modern | Protocol::V2026_07_28 => Some(Opening::Stateless),
         Protocol::Legacy

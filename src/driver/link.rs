@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 use super::outbound::{Full, Outbound};
-use crate::engine::input::LinkEvent;
+use crate::engine::input::{End, LinkEvent, Loss};
 use crate::ids::Epoch;
 use crate::revision::server::{Output, Server as Translation};
 use crate::transport::Frame;
@@ -17,6 +17,8 @@ pub(super) struct Link {
     pub(super) epoch: Epoch,
     pub(super) frames: Outbound<Frame>,
     pub(super) close: CancellationToken,
+    /// Its frames carry header fields, and it ends with its server's stream of changes (R19).
+    pub(super) over_http: bool,
     /// Not there where the server speaks as its engine does.
     pub(super) translation: Option<Translation>,
 }
@@ -112,7 +114,8 @@ impl Link {
                     let request = None;
                     told.push(LinkEvent::Unsent { request, frame });
                 }
-                // The lists stay as they were, and calls go on; that it ends nothing is for launched servers (R19).
+                Output::Deaf(why) if self.over_http => told.push(deaf(&why)),
+                // A launched server serves on, and its lists stay as they were.
                 Output::Deaf(_) => {}
             }
         }
@@ -135,7 +138,16 @@ impl Link {
         told: &mut Vec<LinkEvent>,
     ) {
         let bytes = frame.clone();
-        if self.frames.push(Frame { bytes, request }) != Err(Full) {
+        let fields = match &self.translation {
+            Some(translation) if self.over_http => translation.heading(&bytes),
+            _ => Vec::new(),
+        };
+        let queued = self.frames.push(Frame {
+            bytes,
+            request,
+            fields,
+        });
+        if queued != Err(Full) {
             return;
         }
         let request = match (&mut self.translation, request) {
@@ -144,4 +156,13 @@ impl Link {
         };
         told.push(LinkEvent::Unsent { request, frame });
     }
+}
+
+/// R19: the loss of the stream that was not mended.
+fn deaf(why: &str) -> LinkEvent {
+    let why = format!("its stream of changes was lost and could not be opened again: {why}");
+    LinkEvent::Lost(Loss {
+        end: End::Reset(why),
+        stderr: Vec::new(),
+    })
 }

@@ -419,13 +419,15 @@ impl Task {
             close.clone(),
             launches,
         );
+        let over_http = entry.transport.label() == "http";
         self.link = Some(Link {
             epoch,
             frames,
             close,
+            over_http,
             translation: entry
                 .opening
-                .map(|opening| Translation::new(opening, entry.transport.label() == "http")),
+                .map(|opening| Translation::new(opening, over_http)),
         });
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, Stream, StreamExt};
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use self::exchange::Purpose;
 use self::fault::Fault;
 use self::session::{Asked, Session};
+use self::stream::Stream;
 use super::link::{Link, holding, slot};
 use super::settings::Http;
 use super::{Events, Frame};
@@ -50,7 +51,7 @@ pub(super) fn dial(
     settings: Arc<Http>,
     epoch: Epoch,
     events: Events,
-    mut frames: impl Stream<Item = Frame> + Send + Unpin + 'static,
+    mut frames: impl futures_util::Stream<Item = Frame> + Send + Unpin + 'static,
     close: CancellationToken,
     launches: Arc<Semaphore>,
 ) {
@@ -74,38 +75,75 @@ pub(super) fn dial(
 async fn open(
     settings: &Arc<Http>,
     link: &Link,
-    frames: &mut (impl Stream<Item = Frame> + Unpin),
+    frames: &mut (impl futures_util::Stream<Item = Frame> + Unpin),
     launches: Arc<Semaphore>,
 ) -> Result<Serving, Failure> {
     let slot = slot(launches).await;
     let session = holding(slot, Session::begin(Arc::clone(settings), link.clone())).await;
     let session = session.map_err(|fault| fault.failure(link, &settings.url))?;
     session.link().tell_connected().await;
-    let (frame, id) = first_request(frames).await;
-    let rest = match exchange::ask(&session, frame, Purpose::Opening(id)).await {
-        Ok(rest) => rest,
-        // The engine judges what it says, e.g. of the revision.
-        Err(Fault::Status(refusal)) if refusal.is_verdict() => {
-            let answer = refusal.answer(id, String::new());
-            session.link().received(answer).await;
-            None
+    let session = Arc::new(session);
+    let (mut frame, mut id) = first_request(frames).await;
+    loop {
+        let rest = begin(&session, &frame, id).await;
+        let rest = rest.map_err(|fault| fault.failure(&session.link(), &settings.url))?;
+        let mut serving = Serving::new(Arc::clone(&session), frame.is_stateless());
+        serving.drain(rest);
+        if !frame.is_stateless() {
+            return Ok(serving);
         }
-        Err(fault) => return Err(fault.failure(&session.link(), &settings.url)),
+        // A server that is no stateless one is asked for a session next.
+        let Some(next) = frames.next().await else {
+            return Ok(serving);
+        };
+        match next.request {
+            Some(asked) if !next.is_stateless() => (frame, id) = (next, asked),
+            _ => {
+                serving.take(next).await;
+                return Ok(serving);
+            }
+        }
+    }
+}
+
+/// Posts the request that says what the server is. What it answers is the engine's to judge, e.g. of the revision; and
+/// whatever an old server says to a stateless request.
+async fn begin(session: &Session, frame: &Frame, id: u64) -> Result<Option<Stream>, Fault> {
+    let fault = match exchange::ask(session, frame, Purpose::Opening(id)).await {
+        Ok(rest) => return Ok(rest),
+        Err(fault) => fault,
     };
-    let serving = Serving::new(Arc::new(session));
-    let session = Arc::clone(&serving.session);
-    serving.start(async move {
-        exchange::drain(&session, rest).await;
-        Done::Rest
-    });
-    Ok(serving)
+    if let Fault::Status(refusal) = &fault
+        && refusal.is_verdict()
+    {
+        let answer = refusal.answer(id, String::new());
+        session.link().received(answer).await;
+        return Ok(None);
+    }
+    let is_of_request = match &fault {
+        Fault::Status(refusal) => refusal.is_of_request(),
+        Fault::NoAnswer(_) => true,
+        Fault::Broken(_)
+        | Fault::Session
+        | Fault::Elsewhere(_)
+        | Fault::Redirects
+        | Fault::Credential(_)
+        | Fault::Unusable(_) => false,
+    };
+    if !frame.is_stateless() || !is_of_request {
+        return Err(fault);
+    }
+    exchange::fail(session, Some(id), &fault).await;
+    Ok(None)
 }
 
 /// Nothing but `initialize` can be sent before a session.
-async fn first_request(frames: &mut (impl Stream<Item = Frame> + Unpin)) -> (Bytes, u64) {
+async fn first_request(
+    frames: &mut (impl futures_util::Stream<Item = Frame> + Unpin),
+) -> (Frame, u64) {
     while let Some(frame) = frames.next().await {
         if let Some(id) = frame.request {
-            return (frame.bytes, id);
+            return (frame, id);
         }
     }
     std::future::pending().await
@@ -135,25 +173,41 @@ struct Serving {
     noting: bool,
     /// The handshake's last message was taken: before that nothing else is sent.
     ready: bool,
+    /// There is no session: each request stands alone, and its connection's close cancels it.
+    stateless: bool,
 }
 
 impl Serving {
-    fn new(session: Arc<Session>) -> Self {
+    fn new(session: Arc<Session>, stateless: bool) -> Self {
         Self {
             session,
             under_way: FuturesUnordered::new(),
             calls: BTreeMap::new(),
             notes: VecDeque::new(),
             noting: false,
-            ready: false,
+            ready: stateless,
+            stateless,
         }
+    }
+
+    /// Reads what is left of the first stream.
+    fn drain(&self, rest: Option<Stream>) {
+        let session = Arc::clone(&self.session);
+        self.start(async move {
+            exchange::drain(&session, rest).await;
+            Done::Rest
+        });
     }
 
     fn start(&self, work: impl Future<Output = Done> + Send + 'static) {
         self.under_way.push(work.boxed());
     }
 
-    async fn run(mut self, frames: impl Stream<Item = Frame> + Unpin, close: &CancellationToken) {
+    async fn run(
+        mut self,
+        frames: impl futures_util::Stream<Item = Frame> + Unpin,
+        close: &CancellationToken,
+    ) {
         // The end of the frames is not a close.
         let mut frames = frames.chain(futures_util::stream::pending());
         let link = self.session.link();
@@ -206,15 +260,15 @@ impl Serving {
             None => self.notes.len() >= NOTES_MAX,
         };
         if is_full {
-            let Frame { bytes, request } = frame;
             let unsent = LinkEvent::Unsent {
-                request,
-                frame: bytes,
+                request: frame.request,
+                frame: frame.bytes,
             };
             return self.session.link().tell(unsent).await;
         }
         match frame.request {
             Some(id) => self.call(id, frame),
+            None if self.stateless => self.cancel(&frame.bytes),
             None => {
                 self.see_what_it_cancels(&frame.bytes);
                 self.notes.push_back(frame.bytes);
@@ -245,10 +299,7 @@ impl Serving {
         self.noting = true;
         let session = Arc::clone(&self.session);
         self.start(async move {
-            let frame = Frame {
-                bytes,
-                request: None,
-            };
+            let frame = Frame::new(bytes, None);
             Done::Note(exchange::post(&session, frame).await)
         });
     }
@@ -258,15 +309,17 @@ impl Serving {
         self.start(async move { Done::Stream(listen::listen(&session).await) });
     }
 
+    /// The only notification that a stateless server has is the end of a request's connection.
+    fn cancel(&mut self, frame: &Bytes) {
+        let call = cancelled(frame).and_then(|id| self.calls.remove(&id));
+        if let Some(call) = call {
+            call.abort();
+        }
+    }
+
     /// Nothing more may come for a cancelled call, and the server need not say so.
     fn see_what_it_cancels(&self, frame: &Bytes) {
-        if frame.len() > CANCEL_MAX {
-            return;
-        }
-        let message = Message::parse(frame.clone()).ok();
-        let cancel = message.filter(|message| message.method() == method::CANCELLED);
-        let id = cancel.and_then(|cancel| member(cancel.params()?, "requestId")?.parse().ok());
-        if let Some(id) = id.filter(|id| self.calls.contains_key(id)) {
+        if let Some(id) = cancelled(frame).filter(|id| self.calls.contains_key(id)) {
             self.start(sleep(CANCELLED_WAIT).map(move |()| Done::Cancelled(id)));
         }
     }
@@ -281,4 +334,14 @@ impl Serving {
             let _ = timeout(CLOSE_WAIT, session.send(&Asked::Delete)).await;
         }
     }
+}
+
+/// The id of the call that a notification cancels.
+fn cancelled(frame: &Bytes) -> Option<u64> {
+    if frame.len() > CANCEL_MAX {
+        return None;
+    }
+    let message = Message::parse(frame.clone()).ok();
+    let cancel = message.filter(|message| message.method() == method::CANCELLED)?;
+    member(cancel.params()?, "requestId")?.parse().ok()
 }

@@ -42,6 +42,28 @@ pub struct Frame {
     pub bytes: Bytes,
     /// The gateway's id, where it is a request.
     pub request: Option<u64>,
+    /// The header fields that repeat what it says, for HTTP. Where there are any it is a request of the stateless
+    /// revision.
+    pub fields: Vec<(String, String)>,
+}
+
+impl Frame {
+    /// A message of a session.
+    #[must_use]
+    pub fn new(bytes: Bytes, request: Option<u64>) -> Self {
+        let fields = Vec::new();
+        Self {
+            bytes,
+            request,
+            fields,
+        }
+    }
+
+    /// It stands alone: it belongs to no session.
+    #[must_use]
+    pub fn is_stateless(&self) -> bool {
+        !self.fields.is_empty()
+    }
 }
 
 /// Starts a transport in tasks of its own and returns at once. `frames` are the messages to write; its
@@ -57,11 +79,11 @@ pub fn dial(
 ) {
     match settings {
         Settings::Stdio(settings) => {
-            let frames = frames.map(|frame| frame.bytes);
+            let frames = frames.map(|frame: Frame| frame.bytes);
             stdio::dial(Arc::clone(settings), epoch, events, frames, close, launches);
         }
         Settings::WebSocket(settings) => {
-            let frames = frames.map(|frame| frame.bytes);
+            let frames = frames.map(|frame: Frame| frame.bytes);
             websocket::dial(Arc::clone(settings), epoch, events, frames, close, launches);
         }
         Settings::Http(settings) => {

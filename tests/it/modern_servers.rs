@@ -3,10 +3,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::gateway::{Gateway, Place, faultd, with};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use crate::gateway::{Gateway, PATIENCE, Place, faultd, free_port, with};
 use crate::host::{Host, Received};
 use crate::real_servers::installed;
 
@@ -41,6 +47,127 @@ async fn give(host: &mut Host, name: &str) {
     let asked = host.notification("roots/list").await;
     host.reply(&asked, json!({"roots": [{"uri": "file:///a"}]}))
         .await;
+}
+
+/// Waits until something is so.
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let end = Instant::now() + PATIENCE;
+    while !is_so().await {
+        tick.tick().await;
+        assert!(Instant::now() < end, "not so: {what}");
+    }
+}
+
+/// A program that serves HTTP at a port of this machine.
+async fn served(mut command: Command, port: u16) -> Child {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    until("it listens", async || {
+        TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+    })
+    .await;
+    child
+}
+
+/// The server of the Python SDK over HTTP, and the entry for it.
+async fn python_over_http() -> (Child, Value) {
+    let port = free_port();
+    let mut command = Command::new(installed("venv/bin/python"));
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/stateless.py"));
+    command.arg(port.to_string());
+    let child = served(command, port).await;
+    (
+        child,
+        json!({"url": format!("http://127.0.0.1:{port}/mcp")}),
+    )
+}
+
+#[tokio::test]
+async fn over_http_auto_speaks_the_stateless_revision_where_it_can() {
+    let (_python, entry) = python_over_http().await;
+    let legacy = with(entry.clone(), json!({"protocol": "legacy"}));
+    let gateway = Gateway::run(&json!({"auto": entry, "legacy": legacy})).await;
+    let mut events = gateway.events().await;
+    for (server, revision) in [("auto", "2026-07-28"), ("legacy", "2025-11-25")] {
+        events.until_times(server, "adopted", 1).await;
+        let (mut host, _) = client(&gateway, server, capable()).await;
+        let spoken = host.call("revision", json!({})).await;
+        assert_eq!(structured(&spoken)["result"], revision);
+        let id = host
+            .ask("tools/call", json!({"name": "greet", "arguments": {}}))
+            .await;
+        give(&mut host, "Ada").await;
+        let greeted = host.answer(&id).await;
+        assert_eq!(structured(&greeted)["result"], "hello Ada of 1 roots");
+    }
+}
+
+#[tokio::test]
+async fn over_http_a_stateless_server_tells_of_changes_and_hears_of_cancels() {
+    let (_python, entry) = python_over_http().await;
+    let place = Place::new();
+    let file = place.file("hang");
+    let gateway = place.run(&json!({"s": entry})).await;
+    gateway.events().await.until("s", "adopted").await;
+    let (mut host, _) = client(&gateway, "s", json!({})).await;
+    host.request("resources/subscribe", json!({"uri": "test://one"}))
+        .await
+        .result();
+    host.call("change", json!({})).await.result();
+    let updated = host.notification("notifications/resources/updated").await;
+    assert_eq!(updated.param("/uri"), "test://one");
+    let params = json!({"name": "walk", "arguments": {}, "_meta": {"progressToken": 7}});
+    let id = host.ask("tools/call", params).await;
+    for step in 1..=3 {
+        let progress = host.notification("notifications/progress").await;
+        assert_eq!(progress.param("/progress").as_f64(), Some(f64::from(step)));
+    }
+    host.answer(&id).await.result();
+    let says = |text: &'static str| {
+        let file = file.clone();
+        async move || fs::read_to_string(&file).is_ok_and(|said| said == text)
+    };
+    let params = json!({"name": "hang", "arguments": {"file": file}});
+    let id = host.ask("tools/call", params).await;
+    until("the call has begun", says("begun")).await;
+    host.send(format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+    ))
+    .await;
+    until("the server knows that it is cancelled", says("cancelled")).await;
+    host.call("add", json!({"a": 1, "b": 1})).await.result();
+}
+
+#[tokio::test]
+async fn over_http_auto_falls_back_to_a_session_with_an_old_server() {
+    let port = free_port();
+    let script =
+        installed("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+    let mut command = Command::new("node");
+    command
+        .arg(script)
+        .arg("streamableHttp")
+        .env("PORT", port.to_string());
+    let _everything = served(command, port).await;
+    let entry = json!({"url": format!("http://127.0.0.1:{port}/mcp")});
+    let modern = with(entry.clone(), json!({"protocol": "modern"}));
+    let gateway = Gateway::run(&json!({"auto": entry, "modern": modern})).await;
+    let mut events = gateway.events().await;
+    events.until_times("auto", "adopted", 1).await;
+    let (mut host, _) = client(&gateway, "auto", json!({})).await;
+    let echoed = host.call("echo", json!({"message": "hello"})).await;
+    assert!(echoed.result().contains("hello"));
+    events.until_times("modern", "attempt-failed", 1).await;
+    let failed = events.seen("modern", "attempt-failed")[0].text();
+    assert!(
+        failed.contains("HTTP status") || failed.contains("server/discover"),
+        "{failed}"
+    );
 }
 
 #[tokio::test]

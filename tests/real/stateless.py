@@ -1,6 +1,10 @@
-"""A server of the Python SDK that asks, tells how far it is, and changes."""
+"""A server of the Python SDK that asks, tells how far it is, and changes; over stdio, or over HTTP at the port given."""
 
+import sys
+from pathlib import Path
 from typing import Annotated
+
+import anyio
 
 from mcp.server.mcpserver import Context, Elicit, ListRoots, MCPServer, Resolve
 from mcp_types import ListRootsResult
@@ -45,9 +49,26 @@ async def change(context: Context) -> str:
     return "changed"
 
 
+@server.tool()
+async def revision(context: Context) -> str:
+    return str(context.protocol_version)
+
+
+@server.tool()
+async def hang(file: str) -> str:
+    Path(file).write_text("begun")
+    try:
+        await anyio.sleep_forever()
+    finally:
+        Path(file).write_text("cancelled")
+
+
 @server.resource("test://one")
 def one() -> str:
     return "one"
 
 
-server.run()
+if len(sys.argv) > 1:
+    server.run("streamable-http", port=int(sys.argv[1]))
+else:
+    server.run()

@@ -92,7 +92,7 @@ impl Dialed {
             let request = Message::parse(bytes.clone()).ok();
             let request = request.filter(|message| message.kind() == Kind::Request);
             let request = request.and_then(|message| message.our_id());
-            Some((Frame { bytes, request }, queued))
+            Some((Frame::new(bytes, request), queued))
         });
         let slots = Arc::new(Semaphore::new(LAUNCHES_MAX));
         dial(

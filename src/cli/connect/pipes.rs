@@ -255,7 +255,7 @@ async fn next_frame(mut jobs: mpsc::Receiver<Job>) -> Option<(Frame, mpsc::Recei
             Job::Frame(bytes) => {
                 // A WebSocket's frames need no ids.
                 let request = None;
-                return Some((Frame { bytes, request }, jobs));
+                return Some((Frame::new(bytes, request), jobs));
             }
             Job::Flushed(tell) => drop(tell.send(())),
         }

@@ -15,6 +15,7 @@ use super::refusal::Refusal;
 use super::session::{Asked, SESSION_ID, Session};
 use super::stream::{Next, Stream};
 use crate::engine::input::LinkEvent;
+use crate::revision::stateless::{header, method};
 use crate::transport::Frame;
 use crate::wire::framing::MESSAGE_MAX;
 use crate::wire::jsonrpc::{self, About, Kind, Message, Unreadable, code, member};
@@ -50,7 +51,7 @@ impl Purpose {
 /// What ends the session.
 pub(super) async fn post(session: &Session, frame: Frame) -> Result<(), Fault> {
     let purpose = frame.request.map_or(Purpose::Note, Purpose::Call);
-    let fault = match ask(session, frame.bytes.clone(), purpose).await {
+    let fault = match ask(session, &frame, purpose).await {
         Ok(stream) => {
             drain(session, stream).await;
             return Ok(());
@@ -58,6 +59,11 @@ pub(super) async fn post(session: &Session, frame: Frame) -> Result<(), Fault> {
         Err(fault) => fault,
     };
     match &fault {
+        // That of changes is opened again, and only where it cannot be is that an end (R19).
+        Fault::Broken(Broken::Reset(_)) if is_of_changes(&frame) => {
+            fail(session, frame.request, &fault).await;
+            Ok(())
+        }
         Fault::Broken(_) | Fault::Credential(_) | Fault::Unusable(_) => Err(fault),
         Fault::Session => {
             let request = frame.request;
@@ -87,7 +93,7 @@ pub(super) async fn post(session: &Session, frame: Frame) -> Result<(), Fault> {
 }
 
 /// Answers a call that came to nothing: with the server's own error, or in its place.
-async fn fail(session: &Session, call: Option<u64>, fault: &Fault) {
+pub(super) async fn fail(session: &Session, call: Option<u64>, fault: &Fault) {
     let Some(call) = call else { return };
     let link = session.link();
     let text = format!(
@@ -111,24 +117,36 @@ async fn fail(session: &Session, call: Option<u64>, fault: &Fault) {
     link.received(answer).await;
 }
 
+/// The request whose answer is the stream of a stateless server's changes.
+fn is_of_changes(frame: &Frame) -> bool {
+    let is_it =
+        |(name, value): &(String, String)| name == header::METHOD && value == method::LISTEN;
+    frame.fields.iter().any(is_it)
+}
+
 /// Posts a message and tells what comes back, up to the answer; what is left of a stream then can be drained.
 ///
 /// # Errors
 /// Why there is no answer.
 pub(super) async fn ask(
     session: &Session,
-    frame: Bytes,
+    frame: &Frame,
     purpose: Purpose,
 ) -> Result<Option<Stream>, Fault> {
-    let (response, mut connection) = session.send(&Asked::Post(frame)).await?;
+    let (response, mut connection) = session.send(&Asked::Post(frame.clone())).await?;
     let status = response.status();
-    if let Purpose::Opening(_) = purpose {
+    let is_stateless = frame.is_stateless();
+    if let Purpose::Opening(_) = purpose
+        && !is_stateless
+    {
         session.name(response.headers().get(SESSION_ID));
     }
     if status.is_success() {
         if is_stream(response.headers()) {
             let stream = Stream::new(response.into_body(), connection);
-            return follow(session, stream, purpose).await.map(Some);
+            return follow(session, stream, purpose, is_stateless)
+                .await
+                .map(Some);
         }
         let body = whole(session, response, &mut connection, purpose).await?;
         session.give_back(connection);
@@ -162,14 +180,21 @@ async fn take(
 }
 
 /// Reads a stream up to the answer, over as many connections as it takes.
-async fn follow(session: &Session, mut stream: Stream, purpose: Purpose) -> Result<Stream, Fault> {
+async fn follow(
+    session: &Session,
+    mut stream: Stream,
+    purpose: Purpose,
+    is_stateless: bool,
+) -> Result<Stream, Fault> {
     let mut silent = 0;
     loop {
         let broken = match read(session, &mut stream, purpose, &mut silent).await {
             Read::Answered => return Ok(stream),
             Read::Ended(broken) => broken,
         };
-        let Some(after) = stream.last_id().filter(|_| purpose != Purpose::Note) else {
+        // A stateless request has no second chance: what its stream would have said is lost.
+        let resumes = purpose != Purpose::Note && !is_stateless;
+        let Some(after) = stream.last_id().filter(|_| resumes) else {
             return match broken {
                 Some(error) => Err(Fault::Broken(Broken::Reset(error))),
                 None if purpose == Purpose::Note => Ok(stream),

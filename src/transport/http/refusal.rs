@@ -68,6 +68,13 @@ impl Refusal {
         )
     }
 
+    /// It is about the request, which another may mend: not of who asks, nor of when.
+    pub(super) fn is_of_request(&self) -> bool {
+        self.status.is_client_error()
+            && !self.is_of_credential()
+            && self.status != StatusCode::TOO_MANY_REQUESTS
+    }
+
     /// It is a JSON-RPC answer to that request.
     pub(super) fn is_answer(&self, call: Option<u64>) -> bool {
         let id = self.error.as_ref().and_then(Message::our_id);

@@ -16,6 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::connection::{Broken, Connection, Pool};
 use super::fault::Fault;
+use crate::transport::Frame;
 use crate::transport::link::Link;
 use crate::transport::settings::Http;
 use crate::transport::{credential, upgrade};
@@ -58,7 +59,7 @@ struct Head {
 #[derive(Clone, Debug)]
 pub(super) enum Asked {
     /// A message.
-    Post(Bytes),
+    Post(Frame),
     /// The stream of the server's own messages, or a broken stream after the event of that id.
     Get(Option<Box<str>>),
     /// The end of the session.
@@ -212,7 +213,8 @@ impl Session {
         let (method, body) = match asked {
             Asked::Post(frame) => {
                 headers.insert(CONTENT_TYPE, JSON);
-                (Method::POST, frame.clone())
+                headers.extend(fields(frame));
+                (Method::POST, frame.bytes.clone())
             }
             Asked::Get(after) => {
                 headers.insert(ACCEPT, STREAM);
@@ -260,6 +262,14 @@ impl Session {
     fn head(&self) -> MutexGuard<'_, Head> {
         self.head.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The header fields of a frame; what none can carry is left out.
+fn fields(frame: &Frame) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    frame.fields.iter().filter_map(|(name, value)| {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        Some((name, HeaderValue::from_str(value).ok()?))
+    })
 }
 
 const UNSENDABLE: &str = "the URL or a header cannot be sent";
