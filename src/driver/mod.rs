@@ -167,7 +167,7 @@ impl Gateway {
             budget: Budget::new(max_queued_bytes),
             sessions: AtomicU64::new(1),
             servers: RwLock::default(),
-            roster: watch::Sender::new(roster(servers)),
+            roster: watch::Sender::new(roster(servers, &Roster::default())),
         };
         let gateway = Self {
             shared: Arc::new(shared),
@@ -275,7 +275,9 @@ impl Gateway {
             });
         }
         *self.write() = handles;
-        self.shared.roster.send_replace(roster(servers));
+        self.shared
+            .roster
+            .send_modify(|old| *old = roster(servers, old));
     }
 
     /// All servers together hold and keep so much from now on (G6). What they have stays.
@@ -360,18 +362,24 @@ impl Gateway {
     }
 }
 
-fn roster(servers: &[Configured]) -> Roster {
-    let running = servers.iter().filter(|server| server.enabled);
-    let members = running.map(|server| Member {
-        id: server.id.clone(),
-        prefix: match &server.entry {
+/// Who runs by these entries. An entry that became unusable leaves its server as it was (R9).
+fn roster(servers: &[Configured], before: &Roster) -> Roster {
+    let member = |server: &Configured| {
+        let prefix: Box<str> = match &server.entry {
             Ok(entry) => entry.prefix.clone(),
-            Err(_) => default_prefix(server.id.as_str()).into(),
-        },
-    });
+            Err(_) => {
+                let mut members = before.members.iter();
+                let was = members.find(|member| member.id == server.id);
+                let default = || default_prefix(server.id.as_str()).into();
+                was.map_or_else(default, |member| member.prefix.clone())
+            }
+        };
+        let id = server.id.clone();
+        server.enabled.then_some(Member { id, prefix })
+    };
     Roster {
-        members: members.collect(),
-        is_stopping: false,
+        members: servers.iter().filter_map(member).collect(),
+        is_stopping: before.is_stopping,
     }
 }
 

@@ -42,6 +42,12 @@ fn servers_that_come_go_and_stay_are_told_apart() {
 }
 
 #[test]
+fn another_prefix_of_names_is_applied_to_the_connection_that_is_there() {
+    let changed = change("command: x", "command: x, toolPrefix: y");
+    assert_eq!(changed, Some(Change::Live));
+}
+
+#[test]
 fn only_what_makes_the_transport_replaces_it() {
     let stdio = "command: x, args: [a], env: { A: b }";
     for other in [

@@ -52,6 +52,34 @@ fn r9_null_is_the_default_also_where_defaults_say_otherwise() {
 }
 
 #[test]
+fn servers_whose_names_would_begin_alike_are_both_refused_and_no_other() {
+    let config = load(
+        "mcpServers: { a: { command: x }, b: { command: x, toolPrefix: a }, c: { command: x }, \
+         d_: { command: x }, e: { command: x, toolPrefix: e_ }, f: { command: x, toolPrefix: g.h-1 } }",
+    );
+    let prefix = |server: &Server| match &server.entry {
+        Ok(entry) => entry.prefix.to_string(),
+        Err(problems) => format!("{}: {}", problems[0].path, problems[0].message),
+    };
+    let prefixes: Vec<String> = config.servers.iter().map(prefix).collect();
+    for (at, path) in [(0, "mcpServers.a"), (1, "mcpServers.b")] {
+        assert!(prefixes[at].starts_with(path), "{}", prefixes[at]);
+        assert!(
+            prefixes[at].contains("begin with `a__`"),
+            "{}",
+            prefixes[at]
+        );
+    }
+    assert_eq!((&*prefixes[2], &*prefixes[3]), ("c", "d-"));
+    assert!(
+        prefixes[4].starts_with("mcpServers.e.toolPrefix"),
+        "{}",
+        prefixes[4]
+    );
+    assert_eq!(prefixes[5], "g.h-1");
+}
+
+#[test]
 fn r15_a_timeout_of_zero_is_no_limit() {
     let settings = engine("connectTimeoutMs: 0, requestTimeoutMs: 0, callTimeoutMs: 0");
     assert_eq!(settings.connect_timeout, WAIT_MAX);

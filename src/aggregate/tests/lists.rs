@@ -171,6 +171,36 @@ fn a_list_waits_for_no_server_that_has_left_or_takes_nobody() {
     assert_eq!(field(&rig.take_answer(), "error.code"), code::NOT_SENT);
 }
 
+/// BR-134: fifty servers, one of them hung, three lists at once.
+#[test]
+fn one_hung_server_of_fifty_keeps_no_list_from_its_answer() {
+    let servers: Vec<String> = (0..50).map(|n| format!("s{n}")).collect();
+    let names: Vec<&str> = servers.iter().map(String::as_str).collect();
+    let mut rig = Rig::new(&names);
+    let lists = ["tools/list", "prompts/list", "resources/list"];
+    for (id, list) in lists.iter().enumerate() {
+        rig.ask(&id.to_string(), list, "{}");
+    }
+    let asked = rig.take_sent();
+    assert_eq!(asked.len(), 150);
+    for call in asked.iter().filter(|(seat, _)| *seat != 7) {
+        rig.answer(call, r#""result":{"tools":[],"prompts":[],"resources":[]}"#);
+    }
+    rig.wait(LIST_WAIT + KNOWN_WAIT);
+    let answers = rig.take_answers();
+    assert_eq!(answers.len(), 3);
+    for answer in answers {
+        let missing = field(&answer, "result._meta.tidegate~1missing");
+        assert_eq!(missing.to_string(), r#"[{"server":"s6","state":"slow"}]"#);
+    }
+    // What comes too late goes nowhere.
+    for late in asked.iter().filter(|(seat, _)| *seat == 7) {
+        rig.answer(late, r#""result":{"tools":[]}"#);
+    }
+    assert!(rig.take_answers().is_empty());
+    assert_eq!(rig.dropped, 3);
+}
+
 #[test]
 fn without_servers_lists_are_empty() {
     let mut rig = Rig::new(&[]);

@@ -199,6 +199,22 @@ mod tests {
     }
 
     #[test]
+    fn tasks_are_offered_where_the_server_has_them_and_the_revision_too() {
+        let mut rig = Rig::new();
+        rig.adopt(r#"{"capabilities":{"tasks":{"list":{}}}}"#);
+        for (session, revision, offered) in [(1, "2025-11-25", true), (2, "2025-06-18", false)] {
+            attach(&mut rig, session, None);
+            let answer = initialize(&mut rig, session, revision, "{}");
+            let tasks = field(&answer, "result.capabilities.tasks");
+            assert_eq!(
+                tasks == serde_json::json!({"list": {}}),
+                offered,
+                "{answer}"
+            );
+        }
+    }
+
+    #[test]
     fn the_same_host_takes_its_own_place_and_another_is_refused() {
         let mut rig = Rig::new();
         attach(&mut rig, 1, Some("agent"));
