@@ -80,8 +80,29 @@ fn here() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))
 }
 
+fn living(ms: u64) -> Value {
+    let server = faultd(&format!("--die-after-ms {ms}"));
+    json!({ "a": with(server, json!({ "lastingAfterMs": 300 })) })
+}
+
 fn servers() -> Value {
-    json!({ "a": with(faultd("--die-after-ms 900"), json!({ "lastingAfterMs": 300 })) })
+    living(900)
+}
+
+/// An oteltap, and a configuration that sends there.
+async fn oteltap() -> (Collector, Value) {
+    let address = here();
+    let args = ["--port".to_owned(), address.port().to_string()];
+    let program = installed("venv/bin/oteltap");
+    let collector = Collector::run(program, &args, address).await;
+    (collector, otlp(address, "http/protobuf"))
+}
+
+/// Of the spans, those of this trace that have this span as their parent.
+fn children<'a>(spans: &'a [Value], trace: &'a Value, parent: &'a Value) -> Vec<&'a str> {
+    let its = |span: &&Value| span["traceId"] == *trace && span["parentSpanId"] == *parent;
+    let its = spans.iter().filter(its);
+    its.map(|span| span["name"].as_str().unwrap()).collect()
 }
 
 fn otlp(address: SocketAddr, protocol: &str) -> Value {
@@ -95,13 +116,8 @@ fn nanos(span: &Value, of: &str) -> u64 {
 
 #[tokio::test]
 async fn an_epoch_reaches_oteltap_over_http_with_its_true_length() {
-    let address = here();
-    let args = ["--port".to_owned(), address.port().to_string()];
-    let program = installed("venv/bin/oteltap");
-    let mut collector = Collector::run(program, &args, address).await;
-    let gateway = Place::with(otlp(address, "http/protobuf"))
-        .run(&servers())
-        .await;
+    let (mut collector, telemetry) = oteltap().await;
+    let gateway = Place::with(telemetry).run(&servers()).await;
     let spans = collector.until("mcpl.epoch").await;
     let root = spans.last().unwrap();
     let length = nanos(root, "endTimeUnixNano") - nanos(root, "startTimeUnixNano");
@@ -137,4 +153,46 @@ async fn an_epoch_reaches_rotel_over_grpc_and_is_closed_after_a_kill() {
         time("End time") - time("Start time") >= 900_000_000,
         "{next:?}"
     );
+}
+
+#[tokio::test]
+async fn an_epoch_of_8_s_is_exported_as_8_s_and_one_that_a_kill_cuts_off_with_its_children() {
+    let (mut collector, telemetry) = oteltap().await;
+    let mut gateway = Place::with(telemetry).run(&living(8_000)).await;
+    let mut events = gateway.events().await;
+    let ended = events.until("a", "ended").await;
+    let again = events.until("a", "dialing").await;
+    let lived = ended.seconds("livedSeconds");
+    assert!(lived >= Duration::from_secs(8), "{ended:?}");
+
+    // Its root begins with its dial, and ends after its loss and before the next dial, as the events have it.
+    let root = collector.until("mcpl.epoch").await.pop().unwrap();
+    let dialed = events.seen("a", "dialing")[0].at();
+    let length =
+        Duration::from_nanos(nanos(&root, "endTimeUnixNano") - nanos(&root, "startTimeUnixNano"));
+    let between = Duration::from_millis(u64::try_from(again.at() - dialed).unwrap() + 2);
+    assert!(
+        length >= lived && length <= between,
+        "{root} {ended:?} {again:?}"
+    );
+
+    // The next epoch is seen while it is open.
+    let mut spans = collector.until("lasted").await;
+    gateway.kill().await;
+    let pending = spans
+        .iter()
+        .find(|span| span["name"] == "mcpl.epoch (open)");
+    let pending = pending.unwrap_or_else(|| panic!("{spans:#?}")).clone();
+    let (trace, id) = (&pending["traceId"], &pending["parentSpanId"]);
+    let names = children(&spans, trace, id);
+    for name in ["dial", "initialize", "mcpl.epoch (open)", "lasted"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    assert!(spans.iter().all(|span| span["spanId"] != *id), "{spans:#?}");
+
+    gateway.start(&living(8_000)).await;
+    spans = collector.until("mcpl.epoch").await;
+    let root = spans.last().unwrap();
+    assert_eq!((&root["traceId"], &root["spanId"]), (trace, id));
+    assert_eq!(root["status"]["message"], "gateway died");
 }

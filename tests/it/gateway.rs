@@ -26,12 +26,12 @@ pub(crate) struct Place {
     listen: SocketAddr,
     admin: SocketAddr,
     /// More of the configuration's top level.
-    more: Value,
+    pub(crate) more: Value,
 }
 
 /// A gateway that runs.
 pub(crate) struct Gateway {
-    place: Place,
+    pub(crate) place: Place,
     child: Child,
 }
 

@@ -219,13 +219,13 @@ async fn alertmanagers_webhook_reaches_the_channels_that_take_it_once_per_episod
 }
 
 /// A URL's other end: answers with these statuses, the last one for ever.
-struct Hook {
-    url: String,
+pub(crate) struct Hook {
+    pub(crate) url: String,
     bodies: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Hook {
-    async fn open(answers: &[&'static str]) -> Self {
+    pub(crate) async fn open(answers: &[&'static str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!(
             "http://user:hush-1@{}/hook-secret?token=hush-2",
@@ -247,7 +247,7 @@ impl Hook {
         Self { url, bodies }
     }
 
-    fn contents(&self) -> Vec<String> {
+    pub(crate) fn contents(&self) -> Vec<String> {
         let bodies = self.bodies.lock().unwrap();
         bodies
             .iter()

@@ -1,8 +1,8 @@
 //! The whole of what an operator is given, at thirty times its pace: the real gateway on servers with a history each,
-//! a real Prometheus and Alertmanager on the shipped rules and settings, a sink for what they announce, and a real OTLP
-//! receiver. Each of the first three is killed while servers are down and while they are well. What is announced is one
-//! down per episode and one clear per end of one, as the engine decided it, every panel of the dashboards has something
-//! to show, and each epoch is a trace that tells what its events tell.
+//! a real Prometheus and Alertmanager on the shipped rules and settings, a sink for what they announce, and real OTLP
+//! receivers, over HTTP and over gRPC. The gateway, Prometheus and Alertmanager are killed while servers are down and
+//! while they are well. What is announced is one down per episode and one clear per end of one, as the engine decided
+//! it, every panel of the dashboards has something to show, and each epoch is a trace that tells what its events tell.
 //!
 //! `TIDEGATE_RENDER=1` leaves the dashboards as pictures in target/observability.
 #![allow(
@@ -27,13 +27,16 @@ mod host;
 #[allow(dead_code, reason = "shared with the tests of the binary")]
 mod processes;
 
+mod logged;
 mod pace;
 mod panels;
+mod receivers;
 mod run;
 mod scripted;
 mod sink;
 mod spans;
 mod stack;
+mod trouble;
 
 use std::time::Duration;
 

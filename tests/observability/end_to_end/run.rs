@@ -12,7 +12,7 @@ use crate::events::Event;
 use crate::gateway::{Gateway, Place};
 use crate::scripted::Scripted;
 use crate::sink::{self, Sink};
-use crate::spans::Spans;
+use crate::spans::{GRPC, HTTP, Spans};
 use crate::stack::Stack;
 
 /// Everything that runs, and what the engine decided.
@@ -23,6 +23,8 @@ pub(crate) struct Run {
     pub(crate) sink: Sink,
     pub(crate) stack: Stack,
     spans: Spans,
+    /// How often the gateway was killed.
+    kills: usize,
     host: JoinHandle<()>,
     /// The down and clear edges of the gateways that were killed.
     edges: Vec<Event>,
@@ -39,7 +41,7 @@ impl Run {
     pub(crate) async fn start() -> Self {
         let began = sink::now();
         let spans = Spans::receive().await;
-        let place = Place::with(spans.telemetry());
+        let place = Place::with(spans.telemetry(HTTP));
         let lives = place.file("lives");
         fs::create_dir(&lives).unwrap();
         let scripted = Scripted::new(&lives);
@@ -54,6 +56,7 @@ impl Run {
             sink,
             stack,
             spans,
+            kills: 0,
             host,
             edges: Vec::new(),
             ends: Vec::new(),
@@ -67,20 +70,25 @@ impl Run {
         eprintln!("{seconds:5.1} s: {what}");
     }
 
-    /// Kills the gateway, and starts it again in the same place.
+    /// Kills the gateway, and starts it again in the same place, with the other way for its spans.
     pub(crate) async fn kill_gateway(&mut self) {
         self.host.abort();
         let (edges, started) = (decided(&self.gateway, EDGES).await, self.started().await);
         self.edges.extend(edges);
         self.ends_are_told().await;
         let open = self.gateway.server("steady").await["traceId"].take();
+        self.kills += 1;
+        let way = [HTTP, GRPC][self.kills % 2];
+        self.gateway.place.more = self.spans.telemetry(way);
         self.gateway.replace_killed(&self.scripted.servers).await;
         self.host = attach(&self.gateway).await;
         self.spans.until_died(&open).await;
         let again = format!("process_start_time_seconds{{job=\"tidegate\"}} > {started}");
         self.stack.until(&again).await;
         self.stack.until_evaluated(4).await;
-        self.reached("the gateway was killed");
+        self.reached(&format!(
+            "the gateway was killed, and tells spans over {way}"
+        ));
     }
 
     /// Waits until the root of each epoch that this gateway has ended is with the receiver.

@@ -36,6 +36,8 @@ pub(crate) struct Sink {
 
 /// The alert whose edges are the engine's.
 const DOWN: &str = "TidegateServerDown";
+/// The receiver that the shipped settings leave empty.
+const TICKETS: &str = "tickets";
 
 type Arrived = watch::Sender<Vec<Notice>>;
 
@@ -86,6 +88,21 @@ impl Sink {
         self.first(is_it, &format!("{server} {status}")).await
     }
 
+    /// What the tickets were told of an alert, in order.
+    pub(crate) fn tickets(&self, alert: &str) -> Vec<Notice> {
+        let all = self.arrived.borrow();
+        let is_it = |notice: &&Notice| notice.receiver == TICKETS && notice.alert == alert;
+        all.iter().filter(is_it).cloned().collect()
+    }
+
+    /// Waits until the tickets were told this of an alert.
+    pub(crate) async fn until_ticket(&mut self, alert: &str, status: &str) {
+        let is_it = |notice: &Notice| {
+            notice.receiver == TICKETS && notice.alert == alert && notice.status == status
+        };
+        self.first(is_it, &format!("{alert} {status}")).await;
+    }
+
     /// Waits until the path of alerts works: the watchdog was heard after this instant.
     pub(crate) async fn until_watched(&mut self, after: u128) {
         self.first(
@@ -98,7 +115,10 @@ impl Sink {
     async fn first(&mut self, is_it: impl Fn(&Notice) -> bool, what: &str) -> u128 {
         let found = self.arrived.wait_for(|all| all.iter().any(&is_it));
         let Ok(found) = tokio::time::timeout(PATIENCE, found).await else {
-            panic!("the sink was not told {what}, but: {:#?}", self.told());
+            panic!(
+                "the sink was not told {what}, but: {:#?}",
+                self.arrived.borrow()
+            );
         };
         let all = found.unwrap();
         all.iter().find(|notice| is_it(notice)).unwrap().at

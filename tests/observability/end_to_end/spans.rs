@@ -1,28 +1,35 @@
-//! Where spans arrive: oteltap from PyPI, which takes OTLP over HTTP and writes each span as a line.
+//! Where spans arrive, at oteltap over HTTP or at rotel over gRPC, and what they tell of epochs.
 
 use std::net::SocketAddr;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::PATIENCE;
 use crate::events::Event;
 use crate::gateway::free_address;
-use crate::stack::{at, until};
+use crate::logged::Log;
+use crate::processes;
+use crate::receivers;
 
-/// The receiver, and what has arrived of epochs.
+/// The receivers, and what has arrived of epochs.
 pub(crate) struct Spans {
     address: SocketAddr,
+    grpc: SocketAddr,
+    arriving: watch::Sender<Vec<Span>>,
     arrived: watch::Receiver<Vec<Span>>,
-    reading: JoinHandle<()>,
-    _child: Child,
+    reading: Vec<JoinHandle<()>>,
+    oteltap: Child,
+    rotel: Child,
 }
+
+/// The ways there.
+pub(crate) const HTTP: &str = "http/protobuf";
+pub(crate) const GRPC: &str = "grpc";
 
 /// A span, as OTLP has it in JSON.
 #[derive(Clone, Debug)]
@@ -103,26 +110,55 @@ impl Span {
 impl Spans {
     pub(crate) async fn receive() -> Self {
         let address = free_address();
-        let mut command = Command::new(at("target/real/venv/bin/oteltap"));
-        command
-            .args(["--port", &address.port().to_string()])
-            .stdin(Stdio::null());
-        let child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn();
-        let mut child = child.expect("install it with `make install`");
-        until("oteltap", async || TcpStream::connect(address).await.ok()).await;
+        let mut oteltap = receivers::oteltap(address).await;
+        let (grpc, mut rotel) = receivers::rotel().await;
         let (arriving, arrived) = watch::channel(Vec::new());
-        let lines = child.stdout.take().unwrap();
+        let (lines, logged) = (oteltap.stdout.take(), rotel.stdout.take());
+        let reading = vec![
+            tokio::spawn(read(lines.unwrap(), arriving.clone())),
+            tokio::spawn(read_logged(logged.unwrap(), arriving.clone())),
+        ];
         Self {
             address,
+            grpc,
             arrived,
-            reading: tokio::spawn(read(lines, arriving)),
-            _child: child,
+            reading,
+            arriving,
+            oteltap,
+            rotel,
         }
     }
 
-    /// The part of a gateway's configuration that sends here.
-    pub(crate) fn telemetry(&self) -> Value {
-        json!({ "telemetry": { "otlp": { "endpoint": format!("http://{}", self.address) } } })
+    /// The part of a gateway's configuration that sends here in one of the ways.
+    pub(crate) fn telemetry(&self, protocol: &str) -> Value {
+        let address = if protocol == GRPC {
+            self.grpc
+        } else {
+            self.address
+        };
+        let endpoint = format!("http://{address}");
+        json!({ "telemetry": { "otlp": { "endpoint": endpoint, "protocol": protocol } } })
+    }
+
+    /// Kills oteltap; where it was.
+    pub(crate) async fn end(&mut self) -> SocketAddr {
+        self.oteltap.kill().await.unwrap();
+        self.address
+    }
+
+    /// Runs another one where it was.
+    pub(crate) async fn begin_again(&mut self) {
+        self.oteltap = receivers::oteltap(self.address).await;
+        let lines = self.oteltap.stdout.take().unwrap();
+        let reading = tokio::spawn(read(lines, self.arriving.clone()));
+        self.reading.push(reading);
+    }
+
+    /// Waits until more spans have arrived than by now.
+    pub(crate) async fn until_more(&mut self) {
+        let before = self.arrived.borrow().len();
+        self.until("another span", |spans| spans.len() > before)
+            .await;
     }
 
     /// Waits until each of these ends has its root.
@@ -141,8 +177,10 @@ impl Spans {
         self.until(&format!("failed root of {trace}"), any).await;
     }
 
-    /// Waits until no epoch that was seen as open lacks its root.
+    /// Waits until no epoch that was seen as open lacks its root. Nothing more is to come: what rotel logs last shows
+    /// to be whole when it ends.
     pub(crate) async fn until_closed(&mut self) {
+        processes::terminate(self.rotel.id().unwrap());
         let closed = |spans: &[Span]| {
             let mut pending = spans.iter().filter(|span| !span.is_root());
             pending.all(|open| spans.iter().any(|root| root.closes(open)))
@@ -179,22 +217,31 @@ impl Spans {
 
 impl Drop for Spans {
     fn drop(&mut self) {
-        self.reading.abort();
+        self.reading.iter().for_each(JoinHandle::abort);
     }
 }
 
-/// Keeps what arrives of epochs.
+/// Keeps what oteltap writes of epochs.
 async fn read(lines: impl AsyncRead + Unpin, arriving: watch::Sender<Vec<Span>>) {
     let mut lines = BufReader::new(lines).lines();
     while let Some(line) = lines.next_line().await.unwrap() {
-        let span = serde_json::from_str(&line).ok().map(Span);
-        let is_of_epoch = |span: &Span| {
-            span.0["name"]
-                .as_str()
-                .is_some_and(|name| name.starts_with("mcpl.epoch"))
-        };
-        if let Some(span) = span.filter(is_of_epoch) {
-            arriving.send_modify(|all| all.push(span));
-        }
+        keep(serde_json::from_str(&line).ok(), &arriving);
+    }
+}
+
+/// Keeps what rotel logs of epochs.
+async fn read_logged(lines: impl AsyncRead + Unpin, arriving: watch::Sender<Vec<Span>>) {
+    let mut lines = BufReader::new(lines).lines();
+    let mut log = Log::default();
+    while let Some(line) = lines.next_line().await.unwrap() {
+        keep(log.take(&line), &arriving);
+    }
+    keep(log.end(), &arriving);
+}
+
+fn keep(span: Option<Value>, arriving: &watch::Sender<Vec<Span>>) {
+    let name = |span: &Value| span["name"].as_str().unwrap_or_default().to_owned();
+    if let Some(span) = span.filter(|span| name(span).starts_with("mcpl.epoch")) {
+        arriving.send_modify(|all| all.push(Span(span)));
     }
 }

@@ -20,6 +20,13 @@ const LOOKBACK: Duration = Duration::from_secs(300);
 /// How often the shipped configuration scrapes and evaluates.
 const EVALUATION: Duration = Duration::from_secs(15);
 
+/// The receiver of tickets, filled in.
+const TICKETS: &str = "- name: tickets
+  webhook_configs:
+  - url: http://127.0.0.1:9095/tickets
+    send_resolved: true
+";
+
 /// A program that is killed and started again with the same files.
 pub(crate) struct Program {
     name: &'static str,
@@ -53,7 +60,7 @@ impl Stack {
                 ("127.0.0.1:9093", alertmanager),
                 ("127.0.0.1:9095", sink),
             ];
-            let paced = pace::text(text);
+            let paced = pace::text(text).replace("- name: tickets\n", TICKETS);
             addresses.iter().fold(paced, |text, (from, to)| {
                 text.replace(from, &to.to_string())
             })
