@@ -70,6 +70,8 @@ pub(super) struct Finding {
     refusal: Option<Message>,
     /// `server/discover` came to nothing, so the answer to `initialize` is the last word.
     undiscovered: bool,
+    /// `server/discover` was sent a second time.
+    asked_again: bool,
     /// Until when a refusal may be outdone by the answer to `server/discover`.
     until: Option<Instant>,
 }
@@ -82,6 +84,7 @@ impl Finding {
             initialize: None,
             refusal: None,
             undiscovered: false,
+            asked_again: false,
             until: None,
         }
     }
@@ -160,6 +163,11 @@ impl Finding {
     fn discovered(&mut self, answer: &Message, initialize: &Message) -> Step {
         match read(answer) {
             Verdict::Stateless(result) => Step::Stateless(Box::new(found(initialize, result))),
+            // It refused what it says that it speaks; once that is taken for a mistake.
+            Verdict::Other(versions) if names(versions, VERSION) && !self.asked_again => {
+                self.asked_again = true;
+                self.discover(initialize)
+            }
             Verdict::Other(versions) if !self.may_initialize(versions) => {
                 self.fail(initialize, &unsupported(versions))
             }

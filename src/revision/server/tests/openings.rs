@@ -153,3 +153,17 @@ fn a_session_that_is_initialized_listens_to_what_the_server_tells() {
         "there is nothing to listen to"
     );
 }
+
+#[test]
+fn a_server_that_refuses_the_revision_which_it_says_it_speaks_is_asked_once_more() {
+    let refusal = json!({"jsonrpc": "2.0", "id": 1_u64 << 49, "error":
+        {"code": -32022, "message": "?", "data": {"supported": ["2026-07-28"]}}});
+    let mut pair = Pair::new(Opening::DiscoverFirst);
+    pair.engine(initialize());
+    assert_eq!(pair.server(refusal.clone()), [discover()]);
+    let out = pair.server(refusal);
+    let [Out::Engine(answer)] = out.as_slice() else {
+        panic!("{out:?}")
+    };
+    assert_eq!(answer["error"]["code"], -32022);
+}
