@@ -363,3 +363,28 @@ fn over_http_a_tool_that_no_header_can_carry_is_not_listed_and_others_are_mirror
         );
     }
 }
+
+#[test]
+fn g16_what_one_result_may_ask_for_and_the_calls_that_are_kept_for_it_are_bounded() {
+    let asks = |count: usize| {
+        let inputs = (0..count).map(|n| (n.to_string(), json!({"method": "roots/list"})));
+        let inputs: serde_json::Map<String, Value> = inputs.collect();
+        json!({"resultType": "input_required", "inputRequests": inputs})
+    };
+    let mut pair = Pair::serving(json!({}));
+    for id in 1..=10_001 {
+        pair.engine(request(id, "tools/call", json!({"name": "t"})));
+    }
+    assert_eq!(pair.server(result(1, asks(64))).len(), 64);
+    for (id, count) in [(2, 65), (10_001, 1)] {
+        let out = pair.server(result(id, asks(count)));
+        let [Out::Engine(failed)] = out.as_slice() else {
+            panic!("{out:?}")
+        };
+        assert_eq!(
+            (&failed["id"], &failed["error"]["code"]),
+            (&json!(id), &json!(-32603))
+        );
+    }
+    assert_eq!(pair.server(result(10_000, asks(1))).len(), 1);
+}

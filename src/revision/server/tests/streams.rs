@@ -115,3 +115,25 @@ fn a_server_may_end_a_stream_with_a_cancel() {
     );
     assert_eq!(pair.server(cancel), [listen(2, filter)]);
 }
+
+#[test]
+fn g16_at_most_a_thousand_resources_are_subscribed_to() {
+    let mut pair = Pair::serving(json!({"resources": {"subscribe": true}}));
+    pair.engine(initialized());
+    let subscribe = |id: u64| request(id, "resources/subscribe", json!({"uri": format!("u:{id}")}));
+    for id in 1..=1_000 {
+        let out = pair.engine(subscribe(id));
+        assert!(
+            !matches!(out.as_slice(), [Out::Engine(_)]),
+            "{id} is refused"
+        );
+    }
+    let out = pair.engine(subscribe(1_001));
+    let [Out::Engine(refused)] = out.as_slice() else {
+        panic!("{out:?}")
+    };
+    assert_eq!(
+        (&refused["id"], &refused["error"]["code"]),
+        (&json!(1_001), &json!(-32602))
+    );
+}
