@@ -59,19 +59,20 @@ impl Outbox {
 
     /// Writes a message to a host.
     pub(super) fn answer(&mut self, session: SessionId, frame: Bytes) {
-        self.push(Output::Answer {
-            session,
-            frame,
-            regards: None,
-        });
+        self.tell(session, None, frame);
     }
 
     /// Writes one to a host that has to do with a request of its own.
     pub(super) fn answer_to(&mut self, session: SessionId, regards: Regards, frame: Bytes) {
+        self.tell(session, Some(regards), frame);
+    }
+
+    /// Writes one to a host with what is known of it.
+    pub(super) fn tell(&mut self, session: SessionId, regards: Option<Regards>, frame: Bytes) {
         self.push(Output::Answer {
             session,
             frame,
-            regards: Some(regards),
+            regards,
         });
     }
 

@@ -30,7 +30,7 @@ use self::fault::Fault;
 use self::session::{Owner, Session};
 use self::sessions::Sessions;
 use self::streams::{First, Gone, Reader, TooMany};
-use super::access::Access;
+use super::access::{Access, Denial};
 use super::{Directory, Inbound, head};
 use crate::engine::input::HostEvent;
 use crate::wire::jsonrpc::{Kind, Message, RequestId, Unreadable, member};
@@ -89,18 +89,13 @@ pub(super) async fn enter<D: Directory>(
     let (parts, body) = request.into_parts();
     let origin = parts.headers.get(header::ORIGIN).cloned();
     let served = face.serve(&parts.method, server, &parts.headers, body);
-    match served.await {
-        Ok(mut response) => {
-            cors::expose(origin, response.headers_mut());
-            response
-        }
-        Err(fault @ Fault::Denied(_)) => fault.into_response(),
-        Err(fault) => {
-            let mut response = fault.into_response();
-            cors::expose(origin, response.headers_mut());
-            response
-        }
+    let served = served.await;
+    let is_foreign = matches!(served, Err(Fault::Denied(Denial::Origin | Denial::Host)));
+    let mut response = served.unwrap_or_else(IntoResponse::into_response);
+    if !is_foreign {
+        cors::expose(origin, response.headers_mut());
     }
+    response
 }
 
 impl<D: Directory> Face<D> {
@@ -166,7 +161,8 @@ impl<D: Directory> Face<D> {
         let session = self.session(caller, headers)?;
         match (session, body::read(body).await?) {
             (None, Posted::One(message)) if message.method() == method::INITIALIZE => {
-                self.open(caller, message).await
+                // What is rare is boxed, so that the future of a call stays small.
+                Box::pin(self.open(caller, message)).await
             }
             (None, _) => {
                 preface::check_revision(headers)?;
@@ -174,7 +170,7 @@ impl<D: Directory> Face<D> {
             }
             (Some(session), Posted::One(message)) => session.exchange(message).await,
             (Some(session), Posted::Batch(parts)) if session.revision().has_batches() => {
-                session.exchange_all(parts).await
+                Box::pin(session.exchange_all(parts)).await
             }
             (Some(_), Posted::Batch(parts)) => Err(Unreadable::Batch(parts).into()),
         }
@@ -377,4 +373,52 @@ fn json(body: Bytes) -> Response {
 fn revision(result: &str) -> Option<Revision> {
     let name: String = serde_json::from_str(member(result, "protocolVersion")?).ok()?;
     Revision::parse(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+
+    use super::*;
+
+    /// Where nobody answers.
+    struct Nobody;
+
+    impl Inbound for Nobody {
+        async fn send(&self, _: HostEvent) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_is_silent_for_long_becomes_a_stream_that_is_kept_alive() {
+        let owner = Owner {
+            server: None,
+            token: None,
+        };
+        let session = Session::new(owner, Nobody, "tag".into());
+        session.speaks(Revision::V2025_11_25);
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#;
+        let begun = tokio::time::Instant::now();
+        let response = session.exchange(Message::parse(call.into()).unwrap());
+        let response = response.await.unwrap();
+        assert_eq!(begun.elapsed(), QUIET_MAX);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let mut parts = response.into_body().into_data_stream();
+        let mut next = async || parts.next().await.unwrap().unwrap();
+        assert!(next().await.starts_with(b"id: tag-"));
+        for _ in 0..3 {
+            let since = tokio::time::Instant::now();
+            assert_eq!(next().await, ":\n\n");
+            assert!(since.elapsed() < Duration::from_secs(30));
+        }
+        let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        session.streams.place(None, answer.into()).unwrap();
+        assert!(
+            next()
+                .await
+                .ends_with(format!("data: {answer}\n\n").as_bytes())
+        );
+        assert!(parts.next().await.is_none());
+    }
 }

@@ -8,11 +8,23 @@ use crate::engine::decision::DropReason;
 use crate::engine::host::{self, Skill};
 use crate::engine::input::Moment;
 use crate::engine::outbox::Outbox;
+use crate::engine::output::Regards;
 use crate::engine::queue::{Item, Seq};
 use crate::ids::{Epoch, SessionId};
-use crate::wire::jsonrpc::{self, Error, Kind, Message, code};
+use crate::wire::jsonrpc::{self, Error, Kind, Message, RequestId, code};
 use crate::wire::mcp::method;
 use crate::wire::mcpl::{self, Plane};
+
+/// What a host is asked.
+struct Asking<'a> {
+    epoch: Epoch,
+    message: &'a Message,
+    /// The call of a host that it came within, where its server's transport tells.
+    during: Option<u64>,
+    /// Where it stays until it is answered (G13).
+    waiting: Option<Seq>,
+    redelivered: bool,
+}
 
 impl Traffic {
     /// Hands a world message to the host that serves; it stays ours until that host has answered (G13).
@@ -34,33 +46,36 @@ impl Traffic {
             None => self.waiting.add_out(item),
         };
         self.admitted.hand_out(&message);
-        self.ask(session, epoch, &message, Some(seq), marked, out);
+        let asking = Asking {
+            epoch,
+            message: &message,
+            during: None,
+            waiting: Some(seq),
+            redelivered: marked,
+        };
+        self.ask(session, &asking, out);
     }
 
     /// Forwards a request to a host under our own id; a world notification is followed by a ping (G13).
-    fn ask(
-        &mut self,
-        session: SessionId,
-        epoch: Epoch,
-        message: &Message,
-        waiting: Option<Seq>,
-        redelivered: bool,
-        out: &mut Outbox,
-    ) {
+    fn ask(&mut self, session: SessionId, asking: &Asking<'_>, out: &mut Outbox) {
+        let Asking { epoch, message, .. } = *asking;
         let ours = self.asks.next_id(session).to_string();
         let token = token_of(message);
         let mut changes: Vec<_> = token
             .iter()
             .map(|span| (span.clone(), ours.clone()))
             .collect();
-        if redelivered {
+        if asking.redelivered {
             changes.extend(mark(message));
         }
         let changes: Vec<_> = changes
             .iter()
             .map(|(span, text)| (span.clone(), &**text))
             .collect();
-        out.answer(session, message.with(&ours, &changes));
+        let call = asking.during.and_then(|call| self.caller(call));
+        let call = call.filter(|(of, _)| *of == session);
+        let regards = call.map(|(_, id)| Regards::Meanwhile(id));
+        out.tell(session, regards, message.with(&ours, &changes));
         let is_request = message.kind() == Kind::Request;
         let ask = Ask {
             epoch,
@@ -68,7 +83,7 @@ impl Traffic {
             id: message.id().filter(|_| epoch != Epoch::default()),
             method: message.method().into(),
             token: token.map(|span| message.text(&span).into()),
-            waiting,
+            waiting: asking.waiting,
             want: if is_request { Want::Answer } else { Want::Ping },
             deadline: None,
         };
@@ -131,7 +146,14 @@ impl Traffic {
     fn ask_if_room(&mut self, session: SessionId, item: &Item, out: &mut Outbox) {
         if self.may_ask() {
             self.tally.delivered += 1;
-            self.ask(session, item.epoch, &item.message, None, false, out);
+            let asking = Asking {
+                epoch: item.epoch,
+                message: &item.message,
+                during: item.during,
+                waiting: None,
+                redelivered: false,
+            };
+            self.ask(session, &asking, out);
         } else {
             const CROWDED: &str = "too many requests are in flight; try again later";
             let error = Error::new(code::BUSY, CROWDED);
@@ -154,7 +176,10 @@ impl Traffic {
     fn ask_client(&mut self, item: &Item, skill: Skill, out: &mut Outbox) {
         let message = &item.message;
         let session = match item.during {
-            Some(call) => self.caller(call).filter(|of| self.hosts.can(*of, skill)),
+            Some(call) => {
+                let caller = self.caller(call).map(|(session, _)| session);
+                caller.filter(|of| self.hosts.can(*of, skill))
+            }
             None => self.hosts.for_request(skill),
         };
         match session {
@@ -172,10 +197,10 @@ impl Traffic {
         }
     }
 
-    /// Whose call that is, where it is still under way.
-    fn caller(&self, call: u64) -> Option<SessionId> {
-        match self.calls.get(call)?.asker {
-            Asker::Host { session, .. } => Some(session),
+    /// Whose call that is, and under which id, where it is still under way.
+    fn caller(&self, call: u64) -> Option<(SessionId, RequestId)> {
+        match &self.calls.get(call)?.asker {
+            Asker::Host { session, id, .. } => Some((*session, id.clone())),
             Asker::Own(_) => None,
         }
     }

@@ -143,3 +143,68 @@ impl IntoResponse for Feed {
         (headers, Body::from_stream(self)).into_response()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+
+    use super::*;
+    use crate::face::http::streams::Streams;
+
+    async fn next(feed: &mut Feed) -> String {
+        let part = feed.next().await.unwrap().unwrap();
+        String::from_utf8(part.to_vec()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_silent_is_kept_alive_with_comments() {
+        let streams = Streams::new();
+        let mut feed = Feed::new(streams.listen().unwrap(), "t", None, false);
+        assert_eq!(next(&mut feed).await, ":\n\n");
+        let begun = Instant::now();
+        for _ in 0..4 {
+            assert_eq!(next(&mut feed).await, ":\n\n");
+        }
+        assert_eq!(begun.elapsed(), 4 * SILENCE);
+    }
+
+    #[tokio::test]
+    async fn an_event_has_an_id_that_reads_back_and_a_message_on_several_lines_stays_whole() {
+        let streams = Streams::new();
+        let mut feed = Feed::new(streams.listen().unwrap(), "t", Some(7), true);
+        assert_eq!(next(&mut feed).await, "id: t-1-7\nretry: 1000\ndata: \n\n");
+        let frame = "{\"jsonrpc\":\"2.0\",\r\n\n\"method\":\"m\"}";
+        streams.place(None, frame.into()).unwrap();
+        let text = next(&mut feed).await;
+        assert_eq!(
+            text,
+            "id: t-1-1\ndata: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"m\"}\n\n"
+        );
+        assert_eq!(read_id("t", "t-1-1"), Some((1, 1)));
+        for wrong in ["", "t", "t-", "t-1", "u-1-1", "t-1-x", "t-1-1-1"] {
+            assert_eq!(read_id("t", wrong), None, "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_told_as_messages_that_have_the_client_list_anew() {
+        let told: Vec<_> = missing(3)
+            .iter()
+            .map(|frame| {
+                crate::wire::jsonrpc::Message::parse(frame.clone())
+                    .unwrap()
+                    .method()
+                    .to_owned()
+            })
+            .collect();
+        assert_eq!(told[0], method::LOG);
+        assert_eq!(
+            told[1..],
+            [
+                method::TOOLS_CHANGED,
+                method::RESOURCES_CHANGED,
+                method::PROMPTS_CHANGED
+            ]
+        );
+    }
+}

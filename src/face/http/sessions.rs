@@ -151,3 +151,79 @@ pub(super) fn new_id() -> Result<(String, String), Fault> {
     // The tag's own dashes would read as the end of it.
     Ok((text(id), text(tag).replace('-', ".")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::input::HostEvent;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Inbound for Nobody {
+        async fn send(&self, _: HostEvent) -> bool {
+            true
+        }
+    }
+
+    fn session(token: Option<&str>) -> Arc<Session<Nobody>> {
+        let token = token.map(Into::into);
+        Session::new(
+            Owner {
+                server: None,
+                token,
+            },
+            Nobody,
+            "t".into(),
+        )
+    }
+
+    fn all() -> (watch::Sender<Access>, Arc<Sessions<Nobody>>) {
+        let access = watch::Sender::new(Access::default());
+        let sessions = Sessions::new(access.subscribe());
+        (access, sessions)
+    }
+
+    #[tokio::test]
+    async fn sessions_are_bounded_for_all_and_for_one_token() {
+        let (_access, sessions) = all();
+        let fill = |token: Option<&str>, of: &str| {
+            (0..=SESSIONS_MAX)
+                .take_while(|n| sessions.add(&format!("{of}-{n}"), &session(token)).is_ok())
+                .count()
+        };
+        assert_eq!(fill(Some("one"), "one"), OF_ONE_MAX);
+        assert_eq!(fill(Some("two"), "two"), OF_ONE_MAX);
+        assert_eq!(fill(None, "all"), SESSIONS_MAX - 2 * OF_ONE_MAX);
+        sessions.remove("one-0");
+        assert!(sessions.check_room(&session(Some("one")).owner).is_ok());
+        assert!(sessions.check_room(&session(Some("two")).owner).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_when_it_was_idle_for_so_long_and_not_while_a_call_is_under_way() {
+        let (_access, sessions) = all();
+        let (idle, busy) = (session(None), session(None));
+        sessions.add("idle", &idle).unwrap();
+        sessions.add("busy", &busy).unwrap();
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#;
+        let call = crate::wire::jsonrpc::Message::parse(call.into()).unwrap();
+        let (reader, _) = busy.streams.expect(vec![call]);
+        drop(reader);
+        let limit = Access::default().session_idle;
+        tokio::time::sleep(limit - Duration::from_secs(1)).await;
+        assert!(!idle.is_over());
+        tokio::time::sleep(2 * SWEEP).await;
+        assert!(idle.is_over() && !busy.is_over());
+        assert!(sessions.find("idle", None, None).is_err());
+        assert!(sessions.find("busy", None, None).is_ok());
+    }
+
+    #[test]
+    fn an_id_is_long_random_and_visible_and_a_tag_reads_as_one_word() {
+        let (one, two) = (new_id().unwrap(), new_id().unwrap());
+        assert_ne!(one, two);
+        assert!(one.0.len() == 32 && one.0.bytes().all(|byte| byte.is_ascii_graphic()));
+        assert!(one.1.len() == 8 && !one.1.contains('-'));
+    }
+}

@@ -29,6 +29,7 @@ struct Line {
     name: &'static str,
     unit: &'static str,
     value: f64,
+    /// Infinite where the design states none.
     target: f64,
     /// What the same machine does without the gateway, measured in the same run.
     floor: Option<f64>,
@@ -38,7 +39,9 @@ struct Line {
 
 impl Line {
     fn is_beyond_twice(&self) -> bool {
-        if self.more {
+        if self.target.is_infinite() {
+            false
+        } else if self.more {
             self.value < self.target / 2.0
         } else {
             self.value > self.target * 2.0
@@ -58,9 +61,14 @@ impl Line {
             (false, true) => "ok",
             (false, false) => "over target",
         };
+        let (sign, target, mark) = if self.target.is_finite() {
+            (sign, format!("{:.1}", self.target), mark)
+        } else {
+            ("", "–".to_owned(), "")
+        };
         println!(
-            "{:<58} {:>12.1} {sign} {:>10.1} {:<4} {:>8}  {mark}",
-            self.name, self.value, self.target, self.unit, floor
+            "{:<58} {:>12.1} {sign:1} {target:>10} {:<4} {floor:>8}  {mark}",
+            self.name, self.value, self.unit
         );
     }
 }
