@@ -6,6 +6,7 @@ mod handshake;
 mod histories;
 mod probes;
 mod reconnect;
+mod sessions;
 mod signals;
 mod stops;
 mod thresholds;
