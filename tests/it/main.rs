@@ -28,6 +28,7 @@ mod conformance;
 mod connect;
 mod crash_loop;
 mod http_hosts;
+mod http_servers;
 mod interop;
 mod kept;
 mod killed;

@@ -8,9 +8,13 @@ use tokio::process::{Child, Command};
 
 use crate::gateway::{Gateway, PATIENCE, Place, binary, ended, faultd, with};
 
-/// A `faultd` that listens at this address; returns once it does, with its URL.
 async fn listening(address: &str) -> (Child, String) {
-    let entry = faultd(&format!("--ws {address}"));
+    listen(&format!("--ws {address}")).await
+}
+
+/// A `faultd` with flags that have it listen; returns once it does, with its URL.
+pub(crate) async fn listen(flags: &str) -> (Child, String) {
+    let entry = faultd(flags);
     let args = entry["args"]
         .as_array()
         .unwrap()

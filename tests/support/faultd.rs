@@ -1,5 +1,6 @@
-//! `faultd`, a made-up MCP or MCPL server that misbehaves as it is told. It speaks over stdio, or over WebSocket with
-//! `--ws`. It answers ids as they were written and copies members it does not know into its answer.
+//! `faultd`, a made-up MCP or MCPL server that misbehaves as it is told. It speaks over stdio, over WebSocket with
+//! `--ws`, or over Streamable HTTP with `--http` (`http.rs`). It answers ids as they were written and copies members it
+//! does not know into its answer.
 //!
 //! What it is:
 //! - `--name N`, `--revision R` (default: the revision it is asked for), `--mcpl` (advertises MCPL 0.5)
@@ -52,6 +53,7 @@
     reason = "a fixture fails loudly"
 )]
 
+mod http;
 mod script;
 mod stateless;
 mod websocket;
@@ -75,9 +77,10 @@ fn main() {
         grandchild(parent);
     }
     flags.start();
-    match flags.text("ws") {
-        Some(address) => websocket::serve(address, &flags),
-        None => serve_stdio(&flags),
+    match (flags.text("ws"), flags.text("http")) {
+        (Some(address), _) => websocket::serve(address, &flags),
+        (None, Some(address)) => http::serve(address, &flags),
+        (None, None) => serve_stdio(&flags),
     }
 }
 
