@@ -277,6 +277,15 @@ async fn tell_event(session: &Session, event: LinkEvent, purpose: Purpose) -> bo
         (Purpose::Call(_), _) if answers => session.answered(),
         _ => {}
     }
+    let event = match (event, purpose) {
+        // What a call's own stream asks is for that call's client.
+        (LinkEvent::Received(message), Purpose::Call(during))
+            if message.kind() == Kind::Request =>
+        {
+            LinkEvent::Asked { message, during }
+        }
+        (event, _) => event,
+    };
     session.link().tell(event).await;
     answers
 }
