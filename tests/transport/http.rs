@@ -11,7 +11,7 @@ use tidegate::engine::input::{End, Failure, LinkEvent, Outcome, Reap};
 use tidegate::transport::settings::{Credential, Http, Settings};
 use tidegate::wire::jsonrpc::Unreadable;
 
-use crate::dialed::{Dialed, secret};
+use crate::dialed::{Dialed, is_alone, secret};
 use wire::{Wire, answer, introduction};
 
 fn settings(url: &str) -> Http {
@@ -370,6 +370,69 @@ async fn r19_a_refused_connection_ends_it() {
         ping(&server, id).await;
     }
     assert!(matches!(end(server).await, End::Reset(_)));
+}
+
+#[tokio::test]
+async fn an_https_server_is_believed_by_the_roots_of_the_machine() {
+    let roots = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transport/tls/cert.pem");
+    let name = "http::an_https_server_is_believed_by_the_roots_of_the_machine";
+    if !is_alone(name, &[("SSL_CERT_FILE", roots)]) {
+        return;
+    }
+    let mut wire = Wire::secured().await;
+    let mut server = dial(settings(&wire.url));
+    tokio::join!(wire.welcome(), server.handshake());
+    // The same certificate for another name.
+    let mut other = dial(settings(&wire.url.replace("localhost", "127.0.0.1")));
+    let LinkEvent::Failed(failure) = other.next().await else {
+        panic!("it did not fail")
+    };
+    assert_eq!(failure.outcome, Outcome::Refused);
+    assert!(failure.detail.contains("certificate"), "{}", failure.detail);
+}
+
+/// BR-002
+#[tokio::test]
+async fn the_address_that_answered_first_is_the_epochs() {
+    let mut one = Wire::listen().await;
+    let port = one
+        .url
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .trim_end_matches("/mcp")
+        .to_owned();
+    let mut two = Wire::at(&format!("[::1]:{port}")).await;
+    let mut server = dial(settings(&format!("http://localhost:{port}/mcp")));
+    let welcomed = async {
+        tokio::select! {
+            () = one.welcome() => 1,
+            () = two.welcome() => 2,
+        }
+    };
+    let (first, _) = tokio::join!(welcomed, server.handshake());
+    let first = if first == 1 { &mut one } else { &mut two };
+    first.close().await;
+    for id in 1..=3 {
+        ping(&server, id).await;
+    }
+    assert!(matches!(end(server).await, End::Reset(_)));
+}
+
+#[tokio::test]
+async fn a_cancelled_call_is_given_up_some_time_after() {
+    let (mut wire, mut server) = served().await;
+    server.call(1, "echo", json!({})).await;
+    let call = wire.next("POST").await;
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    server.send(cancel).await;
+    wire.next("POST").await.status("202 Accepted");
+    // The answer may come for some seconds; then its connection is closed.
+    crate::dialed::soon(call.closed()).await;
+    ping(&server, 2).await;
+    wire.next("POST").await.json(&answer(2, "pong"));
+    assert_eq!(server.message().await["id"], 2);
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ async fn accept(listener: &TcpListener) -> WebSocketStream<TcpStream> {
 }
 
 /// TLS as `localhost`, with the test's own certificate.
-async fn accept_tls(listener: &TcpListener) -> std::io::Result<TlsStream<TcpStream>> {
+pub(crate) async fn accept_tls(listener: &TcpListener) -> std::io::Result<TlsStream<TcpStream>> {
     let cert = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap();
     let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/key.pem")).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -70,14 +70,7 @@ impl Stream {
     /// How long to wait before it is taken up again, after so many times without a word: what the server asks for; or
     /// nothing at first, and then ever longer.
     pub(super) fn pause(&self, silent: u32) -> Duration {
-        let own = match silent {
-            0 => Duration::ZERO,
-            _ => PAUSE
-                .saturating_mul(1 << (silent - 1).min(16))
-                .min(PAUSE_MAX),
-        };
-        self.retry
-            .map_or(own, |asked| asked.min(RETRY_MAX).max(own))
+        pause(silent, self.retry)
     }
 
     /// The connection of a stream that ended.
@@ -106,5 +99,32 @@ impl Stream {
                 Err(error) => return Next::Broken(error),
             }
         }
+    }
+}
+
+fn pause(silent: u32, retry: Option<Duration>) -> Duration {
+    let own = match silent {
+        0 => Duration::ZERO,
+        _ => PAUSE
+            .saturating_mul(1 << (silent - 1).min(16))
+            .min(PAUSE_MAX),
+    };
+    retry.map_or(own, |asked| asked.min(RETRY_MAX).max(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// BR-025, BR-031
+    #[test]
+    fn a_stream_that_ends_without_a_word_is_opened_ever_more_slowly() {
+        let own: Vec<_> = (0..9).map(|silent| pause(silent, None).as_secs()).collect();
+        assert_eq!(own, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(pause(u32::MAX, None), PAUSE_MAX);
+        let asked = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(pause(0, asked(3)).as_secs(), 3);
+        assert_eq!(pause(4, asked(3)).as_secs(), 8);
+        assert_eq!(pause(0, asked(86_400)), RETRY_MAX);
     }
 }

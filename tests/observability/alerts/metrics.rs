@@ -3,18 +3,29 @@
 use std::time::Duration;
 
 use tidegate::engine::decision::Decision;
+use tidegate::engine::input::End;
 use tidegate::ids::ServerId;
 use tidegate::observe::Observer;
 
 use crate::rules;
 use crate::tools::read;
 
-/// `/metrics` of a gateway with a launched and a dialed server, once calls have failed in every way of its own.
+/// `/metrics` of a gateway with a server of each transport, once a session ended and calls have failed in every way of
+/// its own.
 pub fn exported() -> String {
     let observer = Observer::new("gw-1");
     let id = |name| ServerId::new(name).unwrap();
     let chat = observer.server(&id("chat"), "stdio", "auto");
     let _mail = observer.server(&id("mail"), "websocket", "auto");
+    let search = observer.server(&id("search"), "http", "auto");
+    let ended = Decision::Ended {
+        attempt: 0,
+        end: End::Session,
+        lasted: false,
+        lived: Duration::ZERO,
+        failed_attempts: 0,
+    };
+    search.decided(None, &ended);
     for error in ["lost", "timeout", "not_sent", "-32603"] {
         let called = Decision::Called {
             id: Some(1),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::dialed::soon;
+use crate::websocket::accept_tls;
 
 /// The server.
 pub(crate) struct Wire {
@@ -30,7 +31,11 @@ pub(crate) struct Asked {
 
 impl Wire {
     pub(crate) async fn listen() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::at("127.0.0.1:0").await
+    }
+
+    pub(crate) async fn at(address: &str) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let (tell, asked) = mpsc::unbounded_channel();
         let connections = Arc::new(AtomicUsize::new(0));
@@ -39,6 +44,7 @@ impl Wire {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 count.fetch_add(1, Ordering::Relaxed);
+                stream.set_nodelay(true).unwrap();
                 tokio::spawn(serve(stream, tell.clone()));
             }
         });
@@ -46,6 +52,26 @@ impl Wire {
             url,
             asked,
             connections,
+            listening,
+        }
+    }
+
+    /// The same over TLS, as `localhost`.
+    pub(crate) async fn secured() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (tell, asked) = mpsc::unbounded_channel();
+        let listening = tokio::spawn(async move {
+            loop {
+                if let Ok(stream) = accept_tls(&listener).await {
+                    tokio::spawn(serve(stream, tell.clone()));
+                }
+            }
+        });
+        Self {
+            url: format!("https://localhost:{port}/mcp"),
+            asked,
+            connections: Arc::default(),
             listening,
         }
     }
@@ -165,18 +191,28 @@ impl Asked {
         self.write("0\r\n\r\n");
     }
 
+    /// Ends when the client gives the connection up.
+    pub(crate) async fn closed(&self) {
+        self.reply.closed().await;
+    }
+
     /// Breaks the connection off.
     pub(crate) fn reset(self) {
         self.reply.send(None).unwrap();
     }
 }
 
-async fn serve(stream: TcpStream, tell: mpsc::UnboundedSender<Asked>) {
-    stream.set_nodelay(true).unwrap();
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, tell: mpsc::UnboundedSender<Asked>) {
     let mut stream = BufReader::new(stream);
     while let Some((asked, mut replies)) = read(&mut stream).await {
         let _ = tell.send(asked);
-        while let Some(reply) = replies.recv().await {
+        loop {
+            let reply = tokio::select! {
+                reply = replies.recv() => reply,
+                // Before it is answered a client sends nothing more, so this is its end.
+                _ = stream.fill_buf() => return,
+            };
+            let Some(reply) = reply else { break };
             let Some(text) = reply else { return };
             if stream.write_all(text.as_bytes()).await.is_err() {
                 return;
@@ -186,7 +222,7 @@ async fn serve(stream: TcpStream, tell: mpsc::UnboundedSender<Asked>) {
 }
 
 async fn read(
-    stream: &mut BufReader<TcpStream>,
+    stream: &mut BufReader<impl AsyncRead + Unpin>,
 ) -> Option<(Asked, mpsc::UnboundedReceiver<Option<String>>)> {
     let mut line = String::new();
     if stream.read_line(&mut line).await.ok()? == 0 {
