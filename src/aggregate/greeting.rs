@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::address::Address;
 use crate::wire::jsonrpc::{Message, RequestId, member, quoted};
-use crate::wire::mcp::Revision;
+use crate::wire::mcp::{Revision, STATELESS_MARK};
 use crate::wire::object::{self, Change};
 
 /// Instructions of one server that are passed on, in bytes.
@@ -32,7 +32,12 @@ impl Client {
             .and_then(|name| Revision::parse(&name));
         let told = member(params, "capabilities").unwrap_or("{}");
         // MCPL is between one host and one server: here it is not heard.
-        let capabilities = object::edited(told, |name, _| match name {
+        // That a client is stateless is said on: a server asks it only while a call of its own is under way.
+        let mark = format!(r#"{{"{STATELESS_MARK}":{{}}}}"#);
+        let capabilities = object::edited(told, |name, value| match name {
+            "experimental" if member(value, STATELESS_MARK).is_some() => {
+                Change::Replace(mark.clone())
+            }
             "experimental" => Change::Remove,
             _ => Change::Keep,
         });
@@ -147,6 +152,13 @@ mod tests {
         let told = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{ "x":1.0},"experimental":{"mcpl":{}}},"clientInfo":{"name":"c"}}"#;
         let wanted = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{ "x":1.0}},"clientInfo":{"name":"c"}}"#;
         assert_eq!(client(told).params(), wanted);
+        let mark = r#"{"experimental":{"mcpl":{},"tidegate/stateless":{}}}"#;
+        let stateless = client(&format!(r#"{{"capabilities":{mark}}}"#));
+        assert!(
+            stateless
+                .params()
+                .contains(r#""experimental":{"tidegate/stateless":{}}"#)
+        );
         let odd = client(r#"{"protocolVersion":7,"capabilities":[]}"#);
         let wanted = r#"{"protocolVersion":"2025-11-25","capabilities":{}}"#;
         assert_eq!(odd.params(), wanted);

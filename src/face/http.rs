@@ -10,6 +10,7 @@ mod log;
 mod preface;
 mod session;
 mod sessions;
+mod stateless;
 mod streams;
 
 use std::future::poll_fn;
@@ -29,6 +30,7 @@ use self::events::Feed;
 use self::fault::Fault;
 use self::session::{Owner, Session};
 use self::sessions::Sessions;
+use self::stateless::Stateless;
 use self::streams::{First, Gone, Reader, TooMany};
 use super::access::{Access, Denial};
 use super::{Directory, Inbound, head};
@@ -42,11 +44,11 @@ const QUIET_MAX: Duration = Duration::from_secs(15);
 const OPENING_MAX: Duration = Duration::from_secs(30);
 
 /// What the routes need.
-#[derive(Debug)]
 struct Face<D: Directory> {
     directory: D,
     access: watch::Receiver<Access>,
     sessions: Arc<Sessions<D::Inbound>>,
+    stateless: Stateless<D>,
 }
 
 /// Who sends a request, once it was let in.
@@ -72,10 +74,12 @@ impl<D: Directory> Shared<D> {
     /// A change of `access` ends the sessions that it no longer admits.
     pub(super) fn new(directory: D, access: watch::Receiver<Access>) -> Self {
         let sessions = Sessions::new(access.clone());
+        let stateless = Stateless::new(directory.clone(), access.clone());
         Self(Arc::new(Face {
             directory,
             access,
             sessions,
+            stateless,
         }))
     }
 }
@@ -108,7 +112,9 @@ impl<D: Directory> Face<D> {
     ) -> Result<Response, Fault> {
         if *method == Method::OPTIONS {
             let origin = self.access.borrow().admit_page(headers);
-            return origin.map(|()| cors::preflight()).map_err(Fault::Denied);
+            return origin
+                .map(|()| cors::preflight(headers))
+                .map_err(Fault::Denied);
         }
         let caller = self.caller(server, headers)?;
         match *method {
@@ -158,8 +164,15 @@ impl<D: Directory> Face<D> {
         body: Body,
     ) -> Result<Response, Fault> {
         preface::check_post(headers)?;
+        let posted = body::read(body).await?;
+        let posted = match posted {
+            Posted::One(message) if stateless::is_stateless(headers, &message) => {
+                return self.stateless.post(caller, headers, message).await;
+            }
+            posted @ (Posted::One(_) | Posted::Batch(_)) => posted,
+        };
         let session = self.session(caller, headers)?;
-        match (session, body::read(body).await?) {
+        match (session, posted) {
             (None, Posted::One(message)) if message.method() == method::INITIALIZE => {
                 // What is rare is boxed, so that the future of a call stays small.
                 Box::pin(self.open(caller, message)).await

@@ -35,6 +35,7 @@ mod killed;
 mod late;
 mod messages;
 mod methods;
+mod modern_hosts;
 mod modern_servers;
 mod paused;
 mod race;

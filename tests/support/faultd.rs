@@ -6,7 +6,7 @@
 //! - `--name N`, `--revision R` (default: the revision it is asked for), `--mcpl` (advertises MCPL 0.5)
 //! - `--ws ADDR`: listens there (port 0: any) and prints `listening ws://HOST:PORT` on stdout
 //! - `--log FILE`: appends `<unix ms> <pid>` per launch
-//! - `--tools-file FILE`: lists the tools named there too, one a line
+//! - `--tools-file FILE`: lists the tools named there too, one a line, by name or as written
 //! - `--stateless`: a server of 2026-07-28 alone, see `stateless.rs`
 //!
 //! How it dies (`--survive-after FILE` ends all of these, and `--never-handshake`, once FILE exists):
@@ -42,7 +42,8 @@
 //!
 //! Tools: `echo` (its params and arguments, verbatim), `sleep{ms}`, `exit{code}`, `big{bytes}`, `env{name}`, `pid`,
 //! `crash` (SIGKILL), `notify` (`notifications/tools/list_changed`), `say{messages}` (sends each, verbatim),
-//! `progress{count}` (of the call), `ask` (`roots/list`, answered once that is).
+//! `progress{count}` (of the call), `ask` (`roots/list`, answered once that is), `wonder{requests}` (sends each
+//! `{method, params}` as a request, and answers with what they were answered once all are).
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -57,6 +58,7 @@ mod http;
 mod script;
 mod stateless;
 mod websocket;
+mod wonder;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
@@ -262,6 +264,8 @@ struct Session {
     script: Option<Arc<Script>>,
     /// The answers to calls of the tool `ask` that wait for the host's.
     asking: Mutex<Vec<String>>,
+    /// The calls of the tool `wonder` that wait.
+    wondering: wonder::Wonders,
 }
 
 type Members = BTreeMap<String, Box<RawValue>>;
@@ -283,6 +287,7 @@ impl Session {
             deaf: Mutex::new(false),
             script: Script::of(flags),
             asking: Mutex::default(),
+            wondering: wonder::Wonders::default(),
         })
     }
 
@@ -328,6 +333,8 @@ impl Session {
         if let Some(script) = &self.script {
             script.got(id, verdict);
         }
+        let answers = self.wondering.answered(id, verdict);
+        answers.iter().for_each(|answer| self.send(answer));
         if id == r#""ask""# {
             let asking = self.asking.lock().unwrap().pop();
             asking
@@ -543,6 +550,10 @@ impl Session {
                 self.asking.lock().unwrap().push(answer);
                 return self.send(&json!({"jsonrpc": "2.0", "id": "ask", "method": "roots/list"}));
             }
+            "wonder" => {
+                let requests = self.wondering.ask(id, &arguments["requests"]);
+                return requests.iter().for_each(|request| self.send(request));
+            }
             "notify" => {
                 self.send(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
                 says("notified")
@@ -599,10 +610,14 @@ fn says(text: &str) -> String {
 fn tools<'a>(more: impl Iterator<Item = &'a str>) -> Value {
     let names = [
         "echo", "sleep", "exit", "big", "env", "pid", "crash", "notify", "say", "progress", "ask",
+        "wonder",
     ];
-    let tool =
-        |name: &str| json!({"name": name, "description": name, "inputSchema": {"type": "object"}});
-    json!({"tools": names.into_iter().chain(more).map(tool).collect::<Vec<_>>()})
+    let tool = |name: &str| {
+        serde_json::from_str(name).unwrap_or_else(
+            |_| json!({"name": name, "description": name, "inputSchema": {"type": "object"}}),
+        )
+    };
+    json!({"tools": names.into_iter().chain(more).map(tool).collect::<Vec<Value>>()})
 }
 
 fn manifest() -> Value {

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::header;
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::Stream;
@@ -18,9 +18,18 @@ use crate::wire::jsonrpc::notification;
 use crate::wire::mcp::method;
 
 /// Silence after which a comment is sent: below the limit that any intermediary is known to have.
-const SILENCE: Duration = Duration::from_secs(15);
+pub(super) const SILENCE: Duration = Duration::from_secs(15);
 /// How long a client should wait before it connects again, in milliseconds.
 const RETRY_MS: u64 = 1_000;
+/// What is written where there is nothing to say.
+pub(super) const COMMENT: &[u8] = b":\n\n";
+/// What the head of a stream says.
+pub(super) const HEADERS: [(HeaderName, &str); 3] = [
+    (header::CONTENT_TYPE, "text/event-stream"),
+    (header::CACHE_CONTROL, "no-cache, no-transform"),
+    // A proxy that buffers would deliver nothing.
+    (HeaderName::from_static("x-accel-buffering"), "no"),
+];
 /// What is written at once, in bytes; a single event may be longer.
 const AT_ONCE: usize = 16 << 10;
 
@@ -74,7 +83,7 @@ pub(super) fn read_id(tag: &str, id: &str) -> Option<(u64, u64)> {
 }
 
 /// A message as the data of an event. A line end in it is white space between its members.
-fn put_data(frame: &[u8], out: &mut BytesMut) {
+pub(super) fn put_data(frame: &[u8], out: &mut BytesMut) {
     out.reserve(frame.len() + 16);
     for line in frame.split(|byte| matches!(byte, b'\n' | b'\r')) {
         if !line.is_empty() {
@@ -124,7 +133,7 @@ impl Stream for Feed {
         }
         if out.is_empty() {
             std::task::ready!(self.silence.as_mut().poll(cx));
-            out.put_slice(b":\n\n");
+            out.put_slice(COMMENT);
         }
         let due = Instant::now() + SILENCE;
         self.silence.as_mut().reset(due);
@@ -134,13 +143,7 @@ impl Stream for Feed {
 
 impl IntoResponse for Feed {
     fn into_response(self) -> Response {
-        let headers = [
-            (header::CONTENT_TYPE, "text/event-stream"),
-            (header::CACHE_CONTROL, "no-cache, no-transform"),
-            // A proxy that buffers would deliver nothing.
-            (header::HeaderName::from_static("x-accel-buffering"), "no"),
-        ];
-        (headers, Body::from_stream(self)).into_response()
+        (HEADERS, Body::from_stream(self)).into_response()
     }
 }
 

@@ -38,16 +38,16 @@ const ASKABLE: [&str; 3] = [
     method::RESOURCES_READ,
 ];
 
-/// Whether a POST is of the stateless revision: by its head or its `_meta`, never by what it would be answered. A
-/// request that opens a session, or names one, says none of it.
+/// Whether a POST is of the stateless revision: by its head or its `_meta`, never by what it would be answered. One
+/// that names no method in its head is told by a revision that is newer than those with sessions.
 #[must_use]
 pub fn is_stateless(head: &impl Head, message: &Message) -> bool {
+    let is_newer = |version: &str| {
+        // Revisions are dates.
+        version.len() == VERSION.len() && version > Revision::LATEST.as_str()
+    };
     let named = match head.field(header::PROTOCOL_VERSION) {
-        Field::Text(version) => {
-            let is_session = Revision::parse(version.trim()).is_some();
-            let opens = message.method() == method::INITIALIZE;
-            !is_session && !opens && message.kind() == Kind::Request
-        }
+        Field::Text(version) => message.method() != method::INITIALIZE && is_newer(version.trim()),
         Field::Absent | Field::Unreadable => false,
     };
     let is_head = head.field(header::METHOD) != Field::Absent;
@@ -213,7 +213,8 @@ impl Ask {
     }
 
     /// Whether its answer may ask for input.
-    pub(super) fn is_askable(&self) -> bool {
+    #[must_use]
+    pub fn is_askable(&self) -> bool {
         ASKABLE.contains(&self.method())
     }
 
@@ -369,6 +370,7 @@ pub(super) mod tests {
         let version = |version| [(header::PROTOCOL_VERSION, version)];
         assert!(!is_stateless(&Fields(&[]), &plain));
         assert!(!is_stateless(&Fields(&version("2025-11-25")), &plain));
+        assert!(!is_stateless(&Fields(&version("1999-01-01")), &plain));
         assert!(!is_stateless(&Fields(&version(VERSION)), &initialize));
         assert!(is_stateless(&Fields(&version(VERSION)), &plain));
         assert!(is_stateless(&Fields(&version("2027-01-01")), &plain));
