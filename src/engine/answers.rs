@@ -235,6 +235,9 @@ pub(super) enum Want {
 pub(super) struct Asks {
     live: BTreeMap<(SessionId, u64), Ask>,
     last: BTreeMap<SessionId, u64>,
+    /// When each session was last asked, as a number that grows.
+    turns: BTreeMap<SessionId, u64>,
+    turn: u64,
     deadlines: Deadlines<(SessionId, u64)>,
 }
 
@@ -248,11 +251,19 @@ impl Asks {
     pub(super) fn open(&mut self, session: SessionId, ask: Ask) -> u64 {
         let id = self.next_id(session);
         self.last.insert(session, id);
+        self.turn += 1;
+        self.turns.insert(session, self.turn);
         if let Some(at) = ask.deadline {
             self.deadlines.set(at, (session, id));
         }
         self.live.insert((session, id), ask);
         id
+    }
+
+    /// When that session was last asked, where it owes an answer; the later, the more.
+    pub(super) fn owes(&self, session: SessionId) -> Option<u64> {
+        let mut live = self.live.range((session, 0)..=(session, u64::MAX));
+        live.next().and(self.turns.get(&session)).copied()
     }
 
     /// Ends a request.
@@ -304,6 +315,7 @@ impl Asks {
     /// Ends every request to a session that went.
     pub(super) fn detach(&mut self, session: SessionId) -> Vec<Ask> {
         self.last.remove(&session);
+        self.turns.remove(&session);
         let its = (session, 0)..=(session, u64::MAX);
         let ids: Vec<u64> = self.live.range(its).map(|((_, id), _)| *id).collect();
         ids.into_iter()

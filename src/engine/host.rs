@@ -1,5 +1,5 @@
-//! The sessions of hosts and clients: what each told at `initialize`, what each set up, and which one is the MCPL host
-//! that serves (P1, G15). It sends nothing.
+//! The sessions of hosts and clients: what each told at `initialize`, what each set up, and which one is the MCPL
+//! host that serves (P1, G15). It sends nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -332,16 +332,23 @@ impl Hosts {
         self.sessions.len()
     }
 
-    /// Who serves a request of the server: the one with calls under way, if several the host, else the oldest that can.
-    pub(super) fn for_request(&self, skill: Skill) -> Option<SessionId> {
+    /// Who serves a request of the server: the one with calls under way, if several the host, else the oldest that
+    /// can. One that `owes` an answer is past over, for its call waits for that; where all owe one, the last that was
+    /// asked is asked again, for a server may ask for several things at once.
+    pub(super) fn for_request(
+        &self,
+        skill: Skill,
+        owes: impl Fn(SessionId) -> Option<u64>,
+    ) -> Option<SessionId> {
         let busy = self.sessions.values().any(|session| session.calls > 0);
         let can = |id: &SessionId| {
             self.get(*id)
                 .is_some_and(|session| session.can(skill) && (!busy || session.calls > 0))
         };
-        let mut ids = self.sessions.keys().copied();
-        let able = self.host.filter(can).or_else(|| ids.find(can));
-        able.or_else(|| self.only_caller_is_stateless())
+        let order = |id: &SessionId| owes(*id).map_or((false, 0), |turn| (true, u64::MAX - turn));
+        let able = self.sessions.keys().copied().filter(can).min_by_key(order);
+        let able = self.host.filter(can).or(able);
+        able.or_else(|| self.only_caller_is_stateless(owes))
     }
 
     /// Whether that client serves such a request, or is to be told that it cannot (-32021).
@@ -350,11 +357,20 @@ impl Hosts {
             .is_some_and(|session| session.can(skill) || session.client.stateless)
     }
 
-    /// The stateless client that alone has calls under way: it is told what its call needs and it cannot do (-32021).
-    fn only_caller_is_stateless(&self) -> Option<SessionId> {
-        let mut busy = self.sessions.iter().filter(|(_, held)| held.calls > 0);
-        let (id, session) = busy.next()?;
-        (busy.next().is_none() && session.client.stateless).then_some(*id)
+    /// The stateless client that alone has calls under way, but for those that owe an answer: it is told what its call
+    /// needs and it cannot do (-32021).
+    fn only_caller_is_stateless(
+        &self,
+        owes: impl Fn(SessionId) -> Option<u64>,
+    ) -> Option<SessionId> {
+        let callers = || self.sessions.iter().filter(|(_, held)| held.calls > 0);
+        let mut free = callers().filter(|(id, _)| owes(**id).is_none());
+        let (id, session) = match (free.next(), free.next()) {
+            (Some(only), None) => only,
+            (Some(_), Some(_)) => return None,
+            (None, _) => callers().max_by_key(|(id, _)| owes(**id))?,
+        };
+        session.client.stateless.then_some(*id)
     }
 
     /// The most verbose level that any session set.

@@ -180,7 +180,7 @@ impl Traffic {
                 let caller = self.caller(call).map(|(session, _)| session);
                 caller.filter(|of| self.hosts.can(*of, skill))
             }
-            None => self.hosts.for_request(skill),
+            None => self.hosts.for_request(skill, |id| self.asks.owes(id)),
         };
         match session {
             Some(session) if message.kind() == Kind::Request => {
@@ -372,6 +372,27 @@ mod tests {
             refused
                 .iter()
                 .all(|line| field(line, "error.code") == code::METHOD_NOT_FOUND)
+        );
+    }
+
+    #[test]
+    fn a_client_whose_call_waits_for_its_answer_is_not_asked_for_another_call() {
+        let mut rig = Rig::new();
+        rig.adopt(PLAIN);
+        for session in [1, 2] {
+            rig.client(session, r#"{"elicitation":{},"roots":{}}"#);
+        }
+        rig.host(1, &request(1, "tools/call", "{}"));
+        rig.server(&request(1, "elicitation/create", "{}"));
+        rig.server(&request(2, "roots/list", "{}"));
+        assert_eq!(rig.take_answers(1).len(), 2);
+        rig.host(2, &request(1, "tools/call", "{}"));
+        rig.server(&request(3, "elicitation/create", "{}"));
+        // What a server asks for beside it goes to the same.
+        rig.server(&request(4, "roots/list", "{}"));
+        assert_eq!(
+            (rig.take_answers(1).len(), rig.take_answers(2).len()),
+            (0, 2)
         );
     }
 
