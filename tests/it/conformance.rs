@@ -185,3 +185,8 @@ async fn gateway_passes_as_a_client(revision: &str) {
 async fn the_gateway_passes_the_client_scenarios_of_2025_11_25() {
     gateway_passes_as_a_client("2025-11-25").await;
 }
+
+#[tokio::test]
+async fn the_gateway_passes_the_client_scenarios_of_2026_07_28() {
+    gateway_passes_as_a_client("2026-07-28").await;
+}

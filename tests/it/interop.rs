@@ -375,15 +375,14 @@ async fn servers() -> (Vec<Server>, Value, Vec<Listening>) {
         reference_over_http(false).await,
         reference_over_http(true).await,
     ];
-    // Found out by itself elsewhere.
-    let url = |at: usize, protocol: &str| json!({ "url": listening[at].url, "transport": "http", "protocol": protocol });
+    let url = |at: usize| json!({ "url": listening[at].url, "transport": "http" });
     let entries = json!({
         "everything": {"command": "node", "args": [everything_script(), "stdio"]},
-        "everything-http": url(0, "legacy"),
+        "everything-http": url(0),
         "reference": reference_over_stdio(false),
-        "reference-http": url(1, "legacy"),
+        "reference-http": url(1),
         "modern": reference_over_stdio(true),
-        "modern-http": url(2, "auto"),
+        "modern-http": url(2),
     });
     let quick = |entry: &Value| with(entry.clone(), json!({"reconnectIntervalMs": 50}));
     let entries = entries.as_object().unwrap().iter();
@@ -410,16 +409,13 @@ fn is_short(client: usize, server: usize, servers: usize, way: usize) -> bool {
 }
 
 /// Why a cell is not in the matrix.
-fn lacks(client: Client, server: &Server, way: Way) -> Option<&'static str> {
+fn lacks(client: Client, way: Way) -> Option<&'static str> {
     let is_piped = matches!(way, Way::Connect | Way::ConnectAll);
     if client.is_modern() && is_piped {
         return Some("2026-07-28 is spoken over Streamable HTTP alone (4-faces)");
     }
     if client.is_modern() {
         return Some("2026-07-28 is not spoken to hosts yet");
-    }
-    if server.id == "modern-http" {
-        return Some("2026-07-28 is not spoken over Streamable HTTP yet");
     }
     None
 }
@@ -447,7 +443,7 @@ fn cells(servers: &[Server]) -> Vec<Cell<'_>> {
                 if !is_named || (only.is_empty() && !is_due) {
                     continue;
                 }
-                match lacks(client, server, way) {
+                match lacks(client, way) {
                     Some(why) => println!("{name:<60} is not there: {why}"),
                     None => cells.push(Cell {
                         name,

@@ -43,6 +43,7 @@ mod real_servers;
 mod refused;
 mod reloads;
 mod restarted;
+mod revisions;
 mod sockets;
 mod stopping;
 mod told;
