@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::gateway::{Gateway, Place, with};
+use crate::host::Host;
 use crate::sockets::listen;
 
 /// Waits short enough for a test, and a probe often enough that the loss of a session is seen.
@@ -23,6 +24,14 @@ fn tell(verbs: &Path, lines: &str) {
     fs::rename(next, verbs).unwrap();
 }
 
+/// A host of the server, once that serves.
+async fn client(gateway: &Gateway) -> Host {
+    gateway
+        .until_server("far", |server| server["state"] == "open")
+        .await;
+    gateway.client("far").await
+}
+
 async fn renewed(gateway: &Gateway) -> f64 {
     let counter = "tidegate_server_sessions_renewed_total{server=\"far\"}";
     gateway.metric(counter).await
@@ -33,7 +42,7 @@ async fn a_server_over_http_answers_with_bodies_or_streams_and_its_own_stream_is
     for flags in ["", "--sse", "--stream", "--sse --stream"] {
         let (_server, url) = listen(&format!("--http 127.0.0.1:0 {flags}")).await;
         let gateway = Gateway::run(&json!({ "far": {"type": "http", "httpUrl": url} })).await;
-        let mut client = gateway.client("far").await;
+        let mut client = client(&gateway).await;
         let answer = client.call("echo", json!({"n": [1, 2.50]})).await;
         assert!(
             answer.result().contains(r#"{"n":[1,2.5]}"#),
@@ -66,7 +75,7 @@ async fn r11_a_forgotten_session_is_renewed_and_the_call_that_met_it_did_not_run
     let gateway = place.run(&servers).await;
     let mut events = gateway.events().await;
     events.until("far", "adopted").await;
-    let mut client = gateway.client("far").await;
+    let mut client = client(&gateway).await;
     client.call("echo", json!({})).await.result();
     for round in 1..=2 {
         tell(&verbs, "tools/call forget\n");
@@ -158,7 +167,7 @@ async fn an_answer_whose_stream_is_cut_is_fetched_after_its_last_event() {
     tell(&verbs, "tools/call cut\n");
     let (_server, url) = listen(&format!("--http 127.0.0.1:0 --verbs {}", verbs.display())).await;
     let gateway = place.run(&json!({ "far": {"url": url} })).await;
-    let mut client = gateway.client("far").await;
+    let mut client = client(&gateway).await;
     let answer = client.call("echo", json!({"n": 7})).await;
     assert!(answer.result().contains(r#"{"n":7}"#));
 }
@@ -168,7 +177,7 @@ async fn r19_an_http_server_that_dies_in_a_call_loses_it_and_is_dialed_again() {
     let (mut server, url) = listen("--http 127.0.0.1:0").await;
     let gateway = Gateway::run(&json!({ "far": quick(&url) })).await;
     let mut events = gateway.events().await;
-    let mut client = gateway.client("far").await;
+    let mut client = client(&gateway).await;
     let call = json!({"name": "sleep", "arguments": {"ms": 600_000}});
     let call = client.ask("tools/call", call).await;
     client.call("echo", json!({})).await.result();
