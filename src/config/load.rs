@@ -1,7 +1,7 @@
 //! A whole file: its own fields, then each server by itself. What is wrong with the file's own shape stops the start;
 //! what is wrong with a server is that server's alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -97,6 +97,8 @@ struct Loader<'a> {
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
     once: Vec<Problem>,
+    /// What servers' names begin with, and who was the first to use it where.
+    prefixes: BTreeMap<Box<str>, (ServerId, Problem)>,
 }
 
 impl<'a> Loader<'a> {
@@ -107,6 +109,7 @@ impl<'a> Loader<'a> {
             problems: Vec::new(),
             warnings: Vec::new(),
             once: Vec::new(),
+            prefixes: BTreeMap::new(),
         }
     }
 
@@ -216,24 +219,43 @@ impl<'a> Loader<'a> {
             other.enabled |= enabled;
             return;
         }
-        let prefix =
-            |entry: &Result<Entry, _>| entry.as_ref().ok().map(|entry| entry.prefix.clone());
-        if let Some(own) = prefix(&entry)
-            && let Some(other) = servers
-                .iter_mut()
-                .find(|server| prefix(&server.entry).as_ref() == Some(&own))
-        {
-            let text = format!(
-                "the names of `{}` and `{id}` would both begin with `{own}__`; give one a `toolPrefix` of its own",
-                other.id
-            );
-            refuse(&mut other.entry, vec![at_key(text.clone())]);
-            refuse(&mut entry, vec![at_key(text)]);
-        }
+        let here = at_key(String::new());
+        self.check_names(&id, &mut entry, here, servers);
         if let Err(problems) = &mut entry {
             problems.sort_by_key(|problem| (problem.line, problem.column));
         }
         servers.push(Server { id, enabled, entry });
+    }
+
+    /// Servers whose names would begin alike where all are listed together are all refused.
+    fn check_names(
+        &mut self,
+        id: &ServerId,
+        entry: &mut Result<Entry, Vec<Problem>>,
+        here: Problem,
+        servers: &mut [Server],
+    ) {
+        let Ok(Entry { prefix, .. }) = entry else {
+            return;
+        };
+        let Some((other, there)) = self.prefixes.get(prefix) else {
+            self.prefixes.insert(prefix.clone(), (id.clone(), here));
+            return;
+        };
+        let message = format!(
+            "the names of `{other}` and `{id}` would both begin with `{prefix}__`; give one a `toolPrefix` of its own"
+        );
+        if let Some(server) = servers.iter_mut().find(|server| server.id == *other) {
+            let message = message.clone();
+            refuse(
+                &mut server.entry,
+                vec![Problem {
+                    message,
+                    ..there.clone()
+                }],
+            );
+        }
+        refuse(entry, vec![Problem { message, ..here }]);
     }
 
     fn assemble(&mut self, file: File, servers: Vec<Server>, scope: Scope<'_>) -> Config {

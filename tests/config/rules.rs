@@ -55,14 +55,19 @@ fn r9_null_is_the_default_also_where_defaults_say_otherwise() {
 fn servers_whose_names_would_begin_alike_are_both_refused_and_no_other() {
     let config = load(
         "mcpServers: { a: { command: x }, b: { command: x, toolPrefix: a }, c: { command: x }, \
-         d_: { command: x }, e: { command: x, toolPrefix: e_ }, f: { command: x, toolPrefix: g.h-1 } }",
+         d_: { command: x }, e: { command: x, toolPrefix: e_ }, f: { command: x, toolPrefix: g.h-1 }, \
+         i: { command: x, toolPrefix: a } }",
     );
     let prefix = |server: &Server| match &server.entry {
         Ok(entry) => entry.prefix.to_string(),
         Err(problems) => format!("{}: {}", problems[0].path, problems[0].message),
     };
     let prefixes: Vec<String> = config.servers.iter().map(prefix).collect();
-    for (at, path) in [(0, "mcpServers.a"), (1, "mcpServers.b")] {
+    for (at, path) in [
+        (0, "mcpServers.a"),
+        (1, "mcpServers.b"),
+        (6, "mcpServers.i"),
+    ] {
         assert!(prefixes[at].starts_with(path), "{}", prefixes[at]);
         assert!(
             prefixes[at].contains("begin with `a__`"),
