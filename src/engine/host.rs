@@ -345,10 +345,12 @@ impl Hosts {
             self.get(*id)
                 .is_some_and(|session| session.can(skill) && (!busy || session.calls > 0))
         };
-        let order = |id: &SessionId| owes(*id).map_or((false, 0), |turn| (true, u64::MAX - turn));
-        let able = self.sessions.keys().copied().filter(can).min_by_key(order);
-        let able = self.host.filter(can).or(able);
-        able.or_else(|| self.only_caller_is_stateless(owes))
+        let is_free = |id: &SessionId| owes(*id).is_none();
+        let able = || self.sessions.keys().copied().filter(can);
+        let first = self.host.filter(can).or_else(|| able().find(is_free));
+        first
+            .or_else(|| self.only_caller_is_stateless(&owes))
+            .or_else(|| able().max_by_key(|id| owes(*id)))
     }
 
     /// Whether that client serves such a request, or is to be told that it cannot (-32021).
@@ -363,14 +365,10 @@ impl Hosts {
         &self,
         owes: impl Fn(SessionId) -> Option<u64>,
     ) -> Option<SessionId> {
-        let callers = || self.sessions.iter().filter(|(_, held)| held.calls > 0);
-        let mut free = callers().filter(|(id, _)| owes(**id).is_none());
-        let (id, session) = match (free.next(), free.next()) {
-            (Some(only), None) => only,
-            (Some(_), Some(_)) => return None,
-            (None, _) => callers().max_by_key(|(id, _)| owes(**id))?,
-        };
-        session.client.stateless.then_some(*id)
+        let callers = self.sessions.iter().filter(|(_, held)| held.calls > 0);
+        let mut free = callers.filter(|(id, _)| owes(**id).is_none());
+        let (id, session) = free.next()?;
+        (free.next().is_none() && session.client.stateless).then_some(*id)
     }
 
     /// The most verbose level that any session set.

@@ -409,11 +409,15 @@ mod tests {
         rig.server(&request(2, "elicitation/create", "{}"));
         let asked = field(&rig.take_answers(1)[0], "method");
         assert_eq!(asked, "elicitation/create");
-        // Alone with its call it hears of what it cannot do, too.
-        rig.server(&request(3, "sampling/createMessage", "{}"));
-        assert_eq!(rig.take_answers(1).len(), 1);
-        rig.client(2, "{}");
-        rig.host(2, &request(1, "tools/call", "{}"));
+        // Alone with its call it hears of what it cannot do, too, though another that waits could do it.
+        rig.client(3, &format!(r#"{{{mark}}}"#));
+        rig.host(3, &request(1, "tools/call", "{}"));
+        rig.server(&request(3, "elicitation/create", "{}"));
+        assert_eq!(rig.take_answers(3).len(), 1);
+        for session in [2, 4] {
+            rig.client(session, "{}");
+            rig.host(session, &request(1, "tools/call", "{}"));
+        }
         rig.take_sent();
         rig.server(&request(4, "sampling/createMessage", "{}"));
         assert_eq!(
