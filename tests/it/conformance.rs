@@ -123,6 +123,19 @@ async fn what_the_reference_server_passes_of_2025_11_25_passes_through_from_http
     passes_through("Streamable HTTP", "2025-11-25", entry).await;
 }
 
+#[tokio::test]
+async fn what_the_reference_server_passes_of_2026_07_28_passes_through_from_stdio() {
+    let entry = with(reference_over_stdio(true), json!({"protocol": "modern"}));
+    passes_through("stdio", "2026-07-28", entry).await;
+}
+
+#[tokio::test]
+async fn what_the_reference_server_passes_of_2026_07_28_passes_through_from_http() {
+    let server = reference_over_http(true).await;
+    let entry = json!({"url": server.url, "transport": "http", "protocol": "modern"});
+    passes_through("Streamable HTTP", "2026-07-28", entry).await;
+}
+
 /// What a revision requires of a client.
 fn required_of_clients(revision: &str) -> BTreeSet<String> {
     let package = "npm/node_modules/@modelcontextprotocol/conformance/requirements";

@@ -414,9 +414,6 @@ fn lacks(client: Client, way: Way) -> Option<&'static str> {
     if client.is_modern() && is_piped {
         return Some("2026-07-28 is spoken over Streamable HTTP alone (4-faces)");
     }
-    if client.is_modern() {
-        return Some("2026-07-28 is not spoken to hosts yet");
-    }
     None
 }
 

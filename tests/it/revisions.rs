@@ -178,12 +178,13 @@ fn joined(outcomes: &[(String, &Outcomes)], name: &str) -> String {
 const HEAD: &str = "\
 # MCP's revisions through the gateway
 
-Written by `UPDATE=1 cargo test --test it revisions`, which tries each method through a running gateway, from a client of
-each revision to a server of each. A client and a server need not speak the same one: inside, the gateway has one dialect,
-that of the revisions with sessions, and translates at both edges ([decision 0015](decisions/0015-one-dialect-inside.md)).
+Written by `UPDATE=1 cargo test --test it revisions`, which tries each method through a running gateway, from a client
+of each revision to a server of each. A client and a server need not speak the same one: inside, the gateway has one
+dialect, that of the revisions with sessions, and translates at both edges
+([decision 0015](decisions/0015-one-dialect-inside.md)).
 
-`yes` means that the method did what it is for on both sides; anything else is the error that its sender gets. What differs
-between the session revisions themselves is said in the cell.
+`yes` means that the method did what it is for on both sides; anything else is the error that its sender gets. What
+differs between the session revisions themselves is said in the cell.
 
 ";
 

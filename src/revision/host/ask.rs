@@ -46,11 +46,20 @@ pub fn is_stateless(head: &impl Head, message: &Message) -> bool {
         // Revisions are dates.
         version.len() == VERSION.len() && version > Revision::LATEST.as_str()
     };
-    let named = match head.field(header::PROTOCOL_VERSION) {
-        Field::Text(version) => message.method() != method::INITIALIZE && is_newer(version.trim()),
-        Field::Absent | Field::Unreadable => false,
+    let opens = message.method() == method::INITIALIZE;
+    let (named, is_older) = match head.field(header::PROTOCOL_VERSION) {
+        Field::Text(version) => {
+            let version = version.trim();
+            (
+                !opens && is_newer(version),
+                Revision::parse(version).is_some(),
+            )
+        }
+        Field::Absent | Field::Unreadable => (false, false),
     };
-    let is_head = head.field(header::METHOD) != Field::Absent;
+    // A head may repeat the method in any revision, as the conformance suite's does.
+    let opens_session = opens && is_older;
+    let is_head = !opens_session && head.field(header::METHOD) != Field::Absent;
     is_head || named || message.param(&["_meta", key::PROTOCOL_VERSION]).is_some()
 }
 
@@ -372,6 +381,11 @@ pub(super) mod tests {
         assert!(!is_stateless(&Fields(&version("2025-11-25")), &plain));
         assert!(!is_stateless(&Fields(&version("1999-01-01")), &plain));
         assert!(!is_stateless(&Fields(&version(VERSION)), &initialize));
+        let repeated = [
+            (header::METHOD, "initialize"),
+            (header::PROTOCOL_VERSION, "2025-11-25"),
+        ];
+        assert!(!is_stateless(&Fields(&repeated), &initialize));
         assert!(is_stateless(&Fields(&version(VERSION)), &plain));
         assert!(is_stateless(&Fields(&version("2027-01-01")), &plain));
         assert!(is_stateless(&Fields(&[]), &with_meta));
