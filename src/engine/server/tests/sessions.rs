@@ -97,7 +97,7 @@ fn r11_a_renewal_of_a_connection_that_has_lasted_has_lasted_too() {
     sim.connect();
     sim.pass(secs(60));
     sim.hear();
-    sim.take();
+    assert_eq!(sim.kinds(&["lasted"]), [""; 0]);
     sim.lose(loss(End::Http(502)));
     assert_eq!(sim.kinds(&["short-end"]), [""; 0]);
     assert_eq!((sim.count(), sim.until_dial()), (0, secs(5)));
