@@ -347,6 +347,23 @@ async fn a_call_that_needs_what_the_client_did_not_declare_says_so_and_is_cancel
     assert!(client.call("echo", json!({})).await["result"].is_object());
 }
 
+#[tokio::test]
+async fn a_call_with_a_renewed_token_is_not_ended_with_the_session_that_the_old_one_began() {
+    let hosts = |token: &str| json!({"hosts": [{"name": "one", "token": token, "servers": ["*"]}]});
+    let server = faultd("");
+    let mut gateway = run(Place::with(hosts("token-old")), server.clone()).await;
+    let mut client = Stateless::new(&gateway, "a");
+    client.client.token = Some("token-old".into());
+    let answer = client.call("echo", json!({})).await;
+    assert!(answer["result"].is_object(), "{answer}");
+    let servers = json!({ "a": server });
+    gateway.reload_with(hosts("token-new"), &servers).await;
+    assert_eq!(client.send("tools/list", json!({})).await.status(), 401);
+    client.client.token = Some("token-new".into());
+    let answer = client.call("echo", json!({})).await;
+    assert!(answer["result"].is_object(), "{answer}");
+}
+
 async fn until_heard(file: &std::path::Path, what: &str) {
     let mut tick = tokio::time::interval(std::time::Duration::from_millis(20));
     let read = || std::fs::read_to_string(file).unwrap_or_default();

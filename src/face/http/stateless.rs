@@ -118,6 +118,7 @@ impl<D: Directory> Stateless<D> {
     ) -> Result<Response, Unserved> {
         let place = Place::new(caller, Skills::of(&ask));
         if let Some(mut lease) = self.parked(&place, &ask).await {
+            lease.is_for(caller.token);
             lease.inner.resume(ask);
             return Ok(self.respond(lease).await);
         }
@@ -147,7 +148,8 @@ impl<D: Directory> Stateless<D> {
         place: Place,
         ask: &Ask,
     ) -> Result<Lease<D>, Unserved> {
-        if let Some(lease) = self.shared.pool.take(&place).await {
+        if let Some(mut lease) = self.shared.pool.take(&place).await {
+            lease.is_for(caller.token);
             return Ok(lease);
         }
         let opened = self.shared.open(caller);

@@ -335,10 +335,11 @@ impl State {
     }
 
     fn place_meanwhile(&mut self, id: RequestId, frame: Bytes) -> Result<(), Crowded> {
-        let Some(call) = self.calls.get(&id) else {
+        let stream = self.calls.get(&id).map(|call| call.stream);
+        // Where the client of that call left before anything came, a GET of the same client may hear it.
+        let Some(stream) = stream.filter(|number| self.streams.contains_key(number)) else {
             return self.place_unknown(frame);
         };
-        let stream = call.stream;
         let asks = Message::parse(frame.clone());
         let asks = asks.is_ok_and(|message| message.kind() == Kind::Request);
         self.append(stream, frame, asks)

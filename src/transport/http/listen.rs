@@ -15,7 +15,7 @@ use super::refusal::Refusal;
 use super::session::{Asked, Session};
 use super::stream::{Next, Stream};
 
-/// A stream that ends sooner, and says nothing, earns a longer wait before the next.
+/// A stream that ends sooner earns a wait before the next: one that says nothing an ever longer one.
 const BRIEF: Duration = Duration::from_secs(5);
 
 /// Tells what the server says of its own for as long as it has such a stream.
@@ -30,15 +30,24 @@ pub(super) async fn listen(session: &Session) -> Result<(), Fault> {
     loop {
         let opened = Instant::now();
         let is_silent = hear(session, &mut stream).await;
-        brief = if is_silent && opened.elapsed() < BRIEF {
-            brief + 1
-        } else {
-            0
-        };
-        sleep(stream.pause(brief)).await;
+        let step;
+        (brief, step) = follows(brief, is_silent, opened.elapsed());
+        sleep(stream.pause(step)).await;
         let (body, connection) = reopen(session, &stream).await?;
         stream.resume(body, connection);
     }
+}
+
+/// After so many brief streams in a row and one more that lived so long: how many there are now, and which step of the
+/// wait comes before the next. One that spoke is had again at once, but not again and again.
+fn follows(brief: u32, is_silent: bool, life: Duration) -> (u32, u32) {
+    if life >= BRIEF {
+        return (0, 0);
+    }
+    if is_silent {
+        return (brief.saturating_add(1), brief.saturating_add(1));
+    }
+    (1, brief.min(1))
 }
 
 /// Opens it; `None` where the server has none.
@@ -73,5 +82,28 @@ async fn hear(session: &Session, stream: &mut Stream) -> bool {
             Next::End | Next::Broken(_) => return is_silent,
         }
         is_silent = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_ends_soon_is_not_opened_in_a_loop_whether_it_speaks_or_not() {
+        let steps = |is_silent, life| {
+            let mut brief = 0;
+            std::iter::repeat_with(move || {
+                let step;
+                (brief, step) = follows(brief, is_silent, life);
+                step
+            })
+            .take(4)
+            .collect::<Vec<_>>()
+        };
+        assert_eq!(steps(true, Duration::ZERO), [1, 2, 3, 4]);
+        assert_eq!(steps(false, Duration::ZERO), [0, 1, 1, 1]);
+        assert_eq!(steps(true, BRIEF), [0; 4]);
+        assert_eq!(steps(false, BRIEF), [0; 4]);
     }
 }

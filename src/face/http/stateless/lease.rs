@@ -69,6 +69,11 @@ impl<D: Directory> Lease<D> {
         }
     }
 
+    /// The next request of the same host has that token: the one that the session began with may be gone.
+    pub(super) fn is_for(&mut self, token: Option<&str>) {
+        self.token = token.map(Into::into);
+    }
+
     /// What comes next for the client whose request it serves. May be given up at any time and asked again.
     pub(super) async fn next(&mut self, shared: &Shared<D>) -> Said {
         loop {

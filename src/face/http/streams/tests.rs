@@ -238,6 +238,18 @@ fn a_request_of_the_server_that_nobody_will_hear_is_known_as_such() {
 }
 
 #[test]
+fn what_a_server_asks_for_a_call_whose_client_left_is_heard_on_its_get() {
+    let streams = Streams::new();
+    let (post, _) = streams.expect(vec![request("1", "")]);
+    let listener = streams.listen().unwrap();
+    drop(post);
+    let regards = Regards::Meanwhile(RequestId::from(1));
+    streams.place(Some(regards), question(7)).unwrap();
+    assert!(!streams.is_unheard());
+    assert_eq!(read(&listener).0, [event(1, &question(7))]);
+}
+
+#[test]
 fn g16_what_a_connection_has_yet_to_take_is_not_forgotten_and_more_has_to_wait() {
     let streams = Streams::new();
     let listener = streams.listen().unwrap();
