@@ -43,6 +43,8 @@ const NOTES_MAX: usize = 1_000;
 const CANCEL_MAX: usize = 8 << 10;
 /// How long the answer to a cancelled call may still come (A5).
 const CANCELLED_WAIT: Duration = Duration::from_secs(10);
+/// A notification whose POST is not answered for so long is given up, so that those behind it are sent.
+const NOTE_WAIT: Duration = Duration::from_secs(10);
 /// How long the server may take to end the session.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -300,7 +302,8 @@ impl Serving {
         let session = Arc::clone(&self.session);
         self.start(async move {
             let frame = Frame::new(bytes, None);
-            Done::Note(exchange::post(&session, frame).await)
+            let posted = timeout(NOTE_WAIT, exchange::post(&session, frame)).await;
+            Done::Note(posted.unwrap_or(Ok(())))
         });
     }
 

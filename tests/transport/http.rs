@@ -420,6 +420,21 @@ async fn the_address_that_answered_first_is_the_epochs() {
 }
 
 #[tokio::test]
+async fn a_notification_that_is_not_answered_holds_up_the_next_for_some_time_alone() {
+    let (mut wire, server) = served().await;
+    for n in [1, 2] {
+        server
+            .send(json!({"jsonrpc": "2.0", "method": "n", "params": {"n": n}}))
+            .await;
+    }
+    let unanswered = wire.next("POST").await;
+    crate::dialed::soon(unanswered.closed()).await;
+    let second = wire.next("POST").await;
+    assert_eq!(second.body["params"]["n"], 2);
+    second.status("202 Accepted");
+}
+
+#[tokio::test]
 async fn a_cancelled_call_is_given_up_some_time_after() {
     let (mut wire, mut server) = served().await;
     server.call(1, "echo", json!({})).await;
