@@ -302,7 +302,7 @@ async fn s1_log_events_counters_gauges_spans_and_the_api_tell_the_same_numbers_o
     gateway.terminate().await;
     let mut lines = lines(&gateway.log());
     let spans = receiver.spans();
-    assert_eq!(traced(&spans), to_be_traced(&lines));
+    assert_eq!(traced(&spans), to_be_traced(&lines), "{}", gateway.log());
     let is_call = |span: &&Span| span.kind == CLIENT && span.name.starts_with("tools/call ");
     assert_eq!(spans.iter().filter(is_call).count(), 6);
     lines.retain(|line| line["kind"] == "left-out");
