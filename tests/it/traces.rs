@@ -70,6 +70,18 @@ async fn an_epoch_is_one_trace_as_long_as_the_epoch_and_its_children_come_while_
 }
 
 #[tokio::test]
+async fn an_epoch_that_another_follows_at_once_has_its_root_span_too() {
+    let (receiver, gateway) = traced("--mcpl").await;
+    let mut events = gateway.events().await;
+    events.until("a", "settled").await;
+    gateway.operate("a", "restart").await;
+    events.until("a", "settled").await;
+    let root = receiver.named("mcpl.epoch").await;
+    assert_eq!(root.attribute("tidegate.epoch"), 1);
+    assert_eq!(root.attribute("tidegate.epoch.end"), "operator");
+}
+
+#[tokio::test]
 async fn an_outage_is_failed_epochs_and_one_of_them_has_the_one_down() {
     let (receiver, gateway) = traced("--fail-before-handshake").await;
     gateway.events().await.until("a", "down").await;

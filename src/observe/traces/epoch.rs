@@ -97,6 +97,10 @@ impl Epochs {
         out: &Exporter,
     ) {
         if let (Decision::Dialing { attempt }, Some(epoch)) = (decision, epoch) {
+            // A dial waits for the end of the last transport; one at once is told before that is.
+            if let Some(before) = self.open.as_ref().map(|open| open.epoch) {
+                self.gone(at, before, counts(), out);
+            }
             self.open = Some(Open::new(epoch, Attempt(*attempt), at, counts()));
             return;
         }
