@@ -11,7 +11,7 @@ use super::refused::{self, Refused};
 use crate::revision::mirrored::Mirrored;
 use crate::revision::stateless::{VERSION, header, key};
 use crate::wire::jsonrpc::{self, Kind, Message, member};
-use crate::wire::mcp::{Revision, method};
+use crate::wire::mcp::{LEVELS, Revision, method};
 use crate::wire::methods;
 use crate::wire::object::{self, Change};
 
@@ -313,16 +313,6 @@ fn string(value: &RawValue) -> Option<String> {
 
 /// A log level's JSON text, where it is one.
 fn known_level(level: &RawValue) -> Option<Box<str>> {
-    const LEVELS: [&str; 8] = [
-        "debug",
-        "info",
-        "notice",
-        "warning",
-        "error",
-        "critical",
-        "alert",
-        "emergency",
-    ];
     let name = string(level)?;
     LEVELS
         .contains(&&*name)
